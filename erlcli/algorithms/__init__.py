@@ -1,0 +1,1 @@
+"""One file an algorithm family; `registry` finds them by name."""

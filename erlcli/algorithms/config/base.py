@@ -1,0 +1,33 @@
+"""What the `[algorithm]` sections have in common."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class AlgorithmConfig(BaseModel):
+    """Base of every `[algorithm]` section.
+
+    Attributes:
+        implementation: `module:Class` of the algorithm, imported only by processes that train.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    implementation: ClassVar[str]
+
+    name: str = Field(description="Algorithm, e.g. `ppo`.")
+    rollout_length: int = Field(ge=1, le=1_000_000, description="Steps that each env takes between two updates, T.")
+
+    def problems(self, num_envs: int) -> dict[str, tuple[str, str]]:
+        """Fields that don't fit each other: field name to (expected, remedy). Empty when all is well.
+
+        Args:
+            num_envs: environments stepped together, N.
+        """
+        return {}
+
+    def to_toml(self) -> dict[str, Any]:
+        """The section as TOML values; what is None is left out, since TOML has no null."""
+        return self.model_dump(mode="json", exclude_none=True)

@@ -1,0 +1,1 @@
+"""One file a command; `app` wires them."""

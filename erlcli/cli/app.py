@@ -1,0 +1,56 @@
+"""The `erl` command: wires one file a verb, and turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import typer
+
+import erlcli
+from erlcli.cli import train
+from erlcli.cli.output import fail
+from erlcli.errors import ErlError
+
+app = typer.Typer(
+    name="erl",
+    help="Train, watch, rank, resume and ship deep-RL agents from a terminal.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train")(train.train)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"erl {erlcli.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+    ),
+) -> None:
+    """Train, watch, rank, resume and ship deep-RL agents from a terminal."""
+
+
+def main() -> None:
+    """Entry point of `erl`: everything that is raised becomes a message and a documented exit code."""
+    try:
+        app()
+    except ErlError as error:
+        fail(error)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.exit(0)  # the reader of our output has left, e.g. `erl ps | head`
+    except Exception:
+        traceback.print_exc()
+        print("error: this is a defect of erl; please report it with the lines above", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

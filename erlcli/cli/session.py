@@ -1,0 +1,149 @@
+"""What `train` and `resume` have in common: a run directory, a supervisor, and something to look at meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from erlcli.cli.live import LiveView, PlainView, Watcher
+from erlcli.cli.output import count, fail, print_json, seconds
+from erlcli.engine.plan import resolve
+from erlcli.engine.supervisor import Outcome, Supervisor
+from erlcli.envs.config import choose_backend, env_config
+from erlcli.errors import ErlError, RecipeError
+from erlcli.recipe.load import dump, load
+from erlcli.runs.layout import RunLayout, check_name, next_free
+from erlcli.runs.lock import RunLock, is_owned
+from erlcli.runs.view import RunView
+
+
+def create(reference: str, overrides: list[str], name: str | None, run_dir: Path | None) -> RunLayout:
+    """Check the recipe and make a run directory with it.
+
+    Raises:
+        RecipeError: the recipe, the name or the directory can't be used.
+    """
+    recipe = load(reference, overrides)
+    backend, why = choose_backend(env_config(recipe.env, recipe.env.num_envs))
+    recipe = resolve(recipe, backend)
+    if run_dir is not None:
+        root = run_dir
+    elif name is not None:
+        root = Path("runs") / check_name(name)
+    else:
+        root = next_free(Path("runs"), Path(reference).name.removesuffix(".toml"))
+    layout = RunLayout(root.absolute())
+    try:
+        layout.create()
+        layout.recipe.write_text(f"# Resolved: `erl train` of this file repeats the run.\n{dump(recipe)}")
+    except FileExistsError:
+        raise RecipeError(
+            f"{root}: exists and is not empty",
+            expected="a new or empty directory",
+            found="a run" if layout.recipe.exists() else "other files",
+            remedy=f"erl resume {root}, or another --name or --run-dir",
+        ) from None
+    except OSError as error:
+        raise RecipeError(
+            f"{root}: can't be written: {error.strerror}",
+            expected="a writable place with free space",
+            remedy="another --run-dir",
+        ) from None
+    print(f"env backend: {backend}, because {why}", file=sys.stderr)
+    return layout
+
+
+def drive(layout: RunLayout, *, plain: bool, detach: bool, json_output: bool, fresh: bool) -> int:
+    """Train a run directory to its end, showing what happens; the exit code.
+
+    Args:
+        layout: with a recipe.
+        plain: lines even on a terminal.
+        detach: start a supervisor of its own session and return.
+        json_output: print a JSON summary at the end, and nothing else on stdout.
+        fresh: the directory was made for this; it goes again if the recipe turns out to be unusable.
+    """
+    if detach:
+        return _detach(layout)
+    lock = RunLock.acquire(layout.lock, patience_seconds=0.0 if fresh else 10.0)
+    watcher = Watcher(RunView(layout))
+    interactive = sys.stdout.isatty() and not plain and not json_output
+    view = LiveView(watcher) if interactive else PlainView(watcher, quiet=json_output)
+    supervisor = Supervisor(layout, lock)
+    with view:
+        outcome = supervisor.run(view.tick)
+    lock.release()
+    return _conclude(layout, outcome, fresh=fresh, json_output=json_output)
+
+
+def _conclude(layout: RunLayout, outcome: Outcome, *, fresh: bool, json_output: bool) -> int:
+    error = outcome.error
+    if isinstance(error, RecipeError) and fresh and not any(layout.checkpoints.iterdir()):
+        shutil.rmtree(layout.root)  # found out only once the env was made: nothing was trained
+    if error is not None:
+        fail(error)
+    if not layout.root.exists():
+        return outcome.exit_code
+    view = RunView(layout)
+    view.refresh()
+    if json_output:
+        print_json(view.summary() | {"state": outcome.state, "exit_code": outcome.exit_code})
+    else:
+        for line in closing_lines(view, outcome):
+            print(line)
+    return outcome.exit_code
+
+
+def closing_lines(view: RunView, outcome: Outcome) -> list[str]:
+    """Where everything is, and which command comes next."""
+    summary, root = view.summary(), shorten(view.layout.root)
+    steps = f"{count(summary['steps'])} steps in {seconds(summary['seconds'])}"
+    best = summary["best_return"]
+    score = f", best return {best:.1f}" if best is not None else ""
+    target = summary["target_return"]
+    if outcome.state == "finished" and target is not None:
+        score += f" (target {target:g} {'reached' if summary['target_reached'] else 'not reached'})"
+    lines = [f"{outcome.state}: {steps}{score}"]
+    if outcome.state != "finished":
+        lines.append(f"  go on   erl resume {root}")
+    if best is not None:
+        lines += [
+            f"  score   erl eval {root} --episodes 100",
+            f"  watch   erl eval {root} --render",
+            f"  ship    erl export {root} --format onnx",
+            f"  curve   {root}/plots/learning_curve.png",
+        ]
+    return lines
+
+
+def shorten(path: Path) -> str:
+    """`path` as seen from here, where that is shorter."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _detach(layout: RunLayout) -> int:
+    log = layout.output("supervisor")
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "erlcli.engine.supervisor", str(layout.root)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 10.0
+    while not is_owned(layout.lock) and time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise ErlError(f"{layout.root}: the supervisor did not start", found=log.read_text()[-500:])
+        time.sleep(0.02)
+    root = shorten(layout.root)
+    print(f"training in the background: {root}")
+    print(f"  look    erl ps; tail -f {root}/metrics.jsonl")
+    print(f"  stop    erl stop {root}")
+    return 0

@@ -1,0 +1,1 @@
+"""The mathematics and contracts of the tool: imports nothing above it."""

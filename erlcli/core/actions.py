@@ -1,0 +1,60 @@
+"""From a policy's units to the environment's: the one place, shared by environments and export."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from erlcli.core.types import ActionSpace, Box, Discrete
+
+
+class ActionMap(nn.Module):
+    """Policy actions (..., A) or (...,) to env actions (..., *shape).
+
+    Continuous dimensions with two finite bounds map [-1, 1] onto them, and what lies outside is clipped; others pass
+    as they are, clipped to whatever bound there is. Discrete choices are shifted by the space's start.
+
+    Args:
+        space: the environment's action space.
+    """
+
+    scale: Tensor
+    offset: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, space: ActionSpace) -> None:
+        super().__init__()
+        self.shape: tuple[int, ...]
+        if isinstance(space, Box):
+            low, high = np.asarray(space.low), np.asarray(space.high)
+            finite = np.isfinite(low) & np.isfinite(high)
+            self.shape, self.dtype, self.clip = space.shape, getattr(torch, space.dtype), True
+            scale = np.where(finite, (high - low) / 2, 1.0)
+            offset = np.where(finite, (high + low) / 2, 0.0)
+        else:
+            if isinstance(space, Discrete):
+                self.shape, self.dtype, start = (), torch.int64, [space.start]
+            else:
+                self.shape, self.dtype = space.shape, getattr(torch, space.dtype)
+                start = list(space.start) or [0] * len(space.nvec)
+            self.clip = False
+            low = high = scale = np.zeros(0)
+            offset = np.asarray(start)
+        real = torch.float32 if self.clip else torch.int64
+        for name, value in (("scale", scale), ("offset", offset), ("low", low), ("high", high)):
+            self.register_buffer(name, torch.as_tensor(value).to(real), persistent=False)
+        self.identity = bool((offset == 0).all() and (scale == 1).all())  # all() of no scales is True
+
+    def forward(self, action: Tensor) -> Tensor:
+        """Env actions of the env's dtype."""
+        if self.clip:
+            if not self.identity:
+                action = torch.addcmul(self.offset, action, self.scale)
+            action = action.clamp(self.low, self.high)
+            return action.reshape(*action.shape[:-1], *self.shape).to(self.dtype)
+        if not self.shape:
+            return action if self.identity else action + self.offset
+        shifted = action + self.offset
+        return shifted.reshape(*action.shape[:-1], *self.shape).to(self.dtype)

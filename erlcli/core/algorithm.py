@@ -1,0 +1,135 @@
+"""The contract between the training loop and an algorithm."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from pydantic import BaseModel
+from torch import Tensor
+
+from erlcli.core.collective import Collective
+from erlcli.core.policy import Policy
+from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete, Rollout
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The `[network]` section as an algorithm sees it; fields as in `recipe.schema.NetworkSection`."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    layer_norm: bool = False
+
+
+@dataclass(frozen=True)
+class NormalizeConfig:
+    """The `[normalize]` section as an algorithm sees it; fields as in `recipe.schema.NormalizeSection`."""
+
+    obs: bool = False
+    reward: bool = False
+    obs_clip: float = 10.0
+    reward_clip: float = 10.0
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every algorithm is built from, beside its own config.
+
+    Attributes:
+        spec: of the environment; `spec.num_envs` counts the environments of all workers.
+        network: the `[network]` section.
+        normalize: the `[normalize]` section.
+        device: where the learner computes.
+        seed: of the learner's own draws.
+        collective: the group of learners.
+    """
+
+    spec: EnvSpec
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    seed: int = 0
+    collective: Collective = field(default_factory=Collective)
+
+
+@dataclass(frozen=True)
+class Supports:
+    """The action spaces that an algorithm can act in."""
+
+    discrete: bool = False
+    multi_discrete: bool = False
+    continuous: bool = False
+    unbounded: bool = False
+
+    def accepts(self, action: ActionSpace) -> bool:
+        """Whether `action` is one of them."""
+        if isinstance(action, Box):
+            return self.continuous and (action.bounded or self.unbounded)
+        if isinstance(action, Discrete):
+            return self.discrete
+        return isinstance(action, MultiDiscrete) and self.multi_discrete
+
+    def describe(self) -> str:
+        """For messages: `Discrete, MultiDiscrete, Box`."""
+        names = {
+            "Discrete": self.discrete,
+            "MultiDiscrete": self.multi_discrete,
+            "Box" if self.unbounded else "Box with finite bounds": self.continuous,
+        }
+        return ", ".join(name for name, yes in names.items() if yes)
+
+
+class Algorithm(ABC):
+    """Owns networks, optimisers, replay and normalisers; the loop owns everything else.
+
+    Attributes:
+        Config: model of its `[algorithm]` section.
+        supports: the action spaces it can act in.
+        policy: what the workers run.
+        rollout_length: T, the steps that the loop collects between updates.
+    """
+
+    Config: ClassVar[type[BaseModel]]
+    supports: ClassVar[Supports]
+    policy: Policy
+    rollout_length: int
+
+    @classmethod
+    @abstractmethod
+    def build_policy(cls, config: Any, context: Context) -> Policy:  # noqa: ANN401 - each algorithm's own Config
+        """The policy alone: what workers, the evaluator and export build before they load its state."""
+
+    @abstractmethod
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
+        """Learn from one rollout.
+
+        Args:
+            rollout: on the learner's device; its tensors may be reused after the call.
+            progress: share of the budget done, in [0, 1], for schedules.
+
+        Returns:
+            Metrics by name; device scalars are read back later, without a sync.
+
+        Raises:
+            DivergedError: something became NaN or infinite.
+        """
+
+    @property
+    @abstractmethod
+    def updates(self) -> int:
+        """Gradient steps taken so far."""
+
+    @abstractmethod
+    def restart(self, seed: int) -> None:
+        """A restart point: draw from `seed` from here on, and forget episodes that are still open."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """All that resuming needs beside the policy: nested dicts of tensors and JSON values."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""

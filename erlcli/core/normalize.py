@@ -1,0 +1,117 @@
+"""Running statistics of observations and returns.
+
+Statistics live in buffers: of the policy for observations (they change acting, and an exported policy carries them),
+of the learner for rewards. Only learners update them, and only after the losses of a rollout are done, or PPO's
+probability ratio would not start at 1. Evaluation never touches them.
+
+Dimension letters: T time steps, N environments, B batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of all that was seen, by the parallel formula of Chan, Golub and LeVeque (1979).
+
+    Buffers: `count` (scalar), `mean` and `var` of the given shape, all float64 so that ten million samples still move
+    the mean.
+    """
+
+    count: Tensor
+    mean: Tensor
+    var: Tensor
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
+
+    @torch.no_grad()
+    def update(self, batch: Tensor) -> None:
+        """Take in (B, *shape) samples."""
+        added = batch.shape[0]
+        if added == 0:
+            return
+        batch = batch.to(torch.float64)
+        batch_var, batch_mean = torch.var_mean(batch, dim=0, correction=0)
+        total = self.count + added
+        shift = batch_mean - self.mean
+        squares = self.var * self.count + batch_var * added + shift**2 * (self.count * added / total)
+        self.mean += shift * (added / total)
+        self.var.copy_(squares / total)
+        self.count.copy_(total)
+
+
+class ObsNormalizer(nn.Module):
+    """(obs - mean) / std, clipped to [-clip, clip]. Before the first update it only casts and clips.
+
+    Args:
+        shape: of one observation.
+        clip: largest magnitude let through.
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, shape: tuple[int, ...], clip: float) -> None:
+        super().__init__()
+        self.moments = RunningMoments(shape)
+        self.register_buffer("shift", torch.zeros(shape))
+        self.register_buffer("scale", torch.ones(shape))
+        self.clip = clip
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """(..., *shape) observations of any dtype to float32."""
+        return ((obs - self.shift) * self.scale).clamp(-self.clip, self.clip)
+
+    @torch.no_grad()
+    def update(self, obs: Tensor) -> None:
+        """Take in (B, *shape) observations."""
+        self.moments.update(obs)
+        self.shift.copy_(self.moments.mean)
+        self.scale.copy_((self.moments.var + 1e-8).rsqrt())
+
+
+class RewardNormalizer(nn.Module):
+    """Divides rewards by the standard deviation of the discounted return, without moving their mean.
+
+    Args:
+        num_envs: N; each environment carries its own running return.
+        gamma: discount of the running return.
+        clip: largest magnitude of a normalised reward.
+    """
+
+    carry: Tensor
+
+    def __init__(self, num_envs: int, gamma: float, clip: float) -> None:
+        super().__init__()
+        self.moments = RunningMoments(())
+        self.register_buffer("carry", torch.zeros(num_envs))
+        self.gamma = gamma
+        self.clip = clip
+
+    def forward(self, reward: Tensor) -> Tensor:
+        """(T, N) rewards, scaled by the statistics up to the last update."""
+        scale = (self.moments.var + 1e-8).rsqrt().to(reward.dtype)
+        return (reward * scale).clamp(-self.clip, self.clip)
+
+    @torch.no_grad()
+    def update(self, reward: Tensor, ended: Tensor, valid: Tensor) -> None:
+        """Take in (T, N) rewards; `ended` (T, N) starts the running return anew, rows not `valid` don't count."""
+        returns = torch.empty_like(reward)
+        keep = ~ended * self.gamma
+        carry = self.carry.clone()
+        for t in range(reward.shape[0]):
+            torch.add(carry, reward[t], out=returns[t])
+            torch.mul(returns[t], keep[t], out=carry)
+        self.carry.copy_(carry)
+        self.moments.update(returns[valid])
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Forget the open episodes: every environment was reset."""
+        self.carry.zero_()

@@ -1,0 +1,134 @@
+"""One optimiser for all algorithms: Adam over one flat parameter vector.
+
+Small networks are bound by the number of operations, not by arithmetic. With parameters and gradients each in one
+contiguous vector, zeroing, averaging between learners, the norm, clipping and Adam are one operation each instead of
+one per layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from erlcli.core.collective import Collective
+from erlcli.errors import DivergedError
+
+
+class Optimizer:
+    """Adam (arXiv 1412.6980) with gradient-norm clipping.
+
+    The modules' parameters become views of one vector; move them to their device before.
+
+    Args:
+        modules: name to module; names are used in messages about divergence.
+        eps: Adam's epsilon.
+        max_grad_norm: gradients are scaled down to this Euclidean norm; None leaves them.
+        collective: the group that averages gradients.
+    """
+
+    def __init__(
+        self,
+        modules: dict[str, nn.Module],
+        *,
+        eps: float = 1e-5,
+        max_grad_norm: float | None = None,
+        collective: Collective | None = None,
+    ) -> None:
+        self.names, parameters = _parameters(modules)
+        flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self.flat = nn.Parameter(flat)
+        self.flat.grad = torch.zeros_like(flat)
+        self.grad = self.flat.grad
+        self.views: list[tuple[Tensor, Tensor]] = []
+        offset = 0
+        for p in parameters:
+            size = p.numel()
+            p.data = self.flat.data[offset : offset + size].view_as(p)
+            p.grad = self.grad[offset : offset + size].view_as(p)
+            self.views.append((p, p.grad))
+            offset += size
+        self.max_grad_norm = max_grad_norm
+        self.collective = collective or Collective()
+        self.adam = torch.optim.Adam([self.flat], lr=0.0, eps=eps, fused=True)
+        self.updates = 0
+        self._worst_norm = flat.new_zeros(())
+        self._norm_sum = flat.new_zeros(())
+        self._norms = 0
+
+    def step(self, loss: Tensor, learning_rate: float) -> None:
+        """One gradient step on a scalar loss."""
+        self.grad.zero_()
+        torch.autograd.backward(loss)
+        self.collective.mean_(self.grad)
+        norm = torch.linalg.vector_norm(self.grad)
+        if self.max_grad_norm is not None:
+            self.grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
+        self.adam.param_groups[0]["lr"] = learning_rate
+        self.adam.step()
+        self.updates += 1
+        self._norm_sum += norm
+        self._norms += 1
+        torch.maximum(self._worst_norm, norm, out=self._worst_norm)  # NaN wins over any number
+
+    def mean_grad_norm(self) -> Tensor:
+        """Mean norm before clipping since the last call; a device scalar, read without a sync."""
+        mean = self._norm_sum / max(self._norms, 1)
+        self._norm_sum = torch.zeros_like(self._norm_sum)
+        self._norms = 0
+        return mean
+
+    def check_finite(self) -> None:
+        """Called once a rollout.
+
+        Raises:
+            DivergedError: a gradient since the last call, or a parameter, is NaN or infinite; it is named.
+        """
+        if bool(torch.isfinite(self._worst_norm)) and bool(torch.isfinite(self.flat.sum())):
+            return
+        raise DivergedError(
+            f"training diverged: {self._culprit()} is not finite after {self.updates} updates",
+            expected="finite gradients and weights",
+            found="NaN or Inf",
+            remedy="the last good checkpoint is kept; lower algorithm.learning_rate, set algorithm.max_grad_norm, "
+            "or check the env's rewards (erl envs check)",
+        )
+
+    def _culprit(self) -> str:
+        for kind, position in (("weight", 0), ("gradient", 1)):
+            for name, view in zip(self.names, self.views, strict=True):
+                if not bool(torch.isfinite(view[position]).all()):
+                    return f"{kind} {name}"
+        return "a gradient norm"
+
+    def state_dict(self) -> dict[str, Tensor | int]:
+        """Moments and counters; the parameters belong to their modules."""
+        state = self.adam.state.get(self.flat, {})
+        return {
+            "updates": self.updates,
+            "adam_steps": state.get("step", torch.zeros(())).clone(),
+            "exp_avg": state.get("exp_avg", torch.zeros_like(self.flat.data)).clone(),
+            "exp_avg_sq": state.get("exp_avg_sq", torch.zeros_like(self.flat.data)).clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor | int]) -> None:
+        """The inverse of `state_dict`."""
+        self.updates = int(state["updates"])
+        moments = {
+            "step": state["adam_steps"],
+            "exp_avg": state["exp_avg"],
+            "exp_avg_sq": state["exp_avg_sq"],
+        }
+        self.adam.state[self.flat] = {
+            name: torch.as_tensor(value, dtype=torch.float32).to(self.flat.device).clone()
+            for name, value in moments.items()
+        }
+
+
+def _parameters(modules: dict[str, nn.Module]) -> tuple[list[str], list[nn.Parameter]]:
+    named: Iterable[tuple[str, nn.Parameter]] = (
+        (f"{prefix}.{name}", p) for prefix, module in modules.items() for name, p in module.named_parameters()
+    )
+    pairs = list(named)
+    return [name for name, _ in pairs], [p for _, p in pairs]

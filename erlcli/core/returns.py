@@ -1,0 +1,68 @@
+"""Advantages and returns.
+
+Dimension letters: T time steps, N environments, K ended episodes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from erlcli.core.types import FinalObs
+
+
+def next_values(value: Tensor, final_obs: FinalObs, final_value: Tensor) -> Tensor:
+    """The value of what really followed each step.
+
+    Args:
+        value: (T + 1, N) values of `Rollout.obs`.
+        final_obs: where obs[t + 1] belongs to the next episode already.
+        final_value: (K,) values of `final_obs.obs`.
+
+    Returns:
+        (T, N): value[t + 1], with the entries of `final_obs` put in their places.
+    """
+    following = value[1:].clone()
+    if len(final_obs.index):
+        following[final_obs.index[:, 0], final_obs.index[:, 1]] = final_value
+    return following
+
+
+def gae(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    valid: Tensor,
+    gamma: float,
+    gae_lambda: float,
+) -> Tensor:
+    """Generalised advantage estimation (arXiv 1506.02438, equation 16) with time limits.
+
+    A terminated step has no future; a truncated one is bootstrapped from the value of its true last observation; the
+    sum over deltas stops at both, so that nothing leaks from one episode into the one before.
+
+    Args:
+        reward: (T, N).
+        value: (T, N) values of the observations acted upon.
+        next_value: (T, N), see `next_values`.
+        terminated: (T, N) bool.
+        truncated: (T, N) bool.
+        valid: (T, N) bool; rows that are False get advantage 0.
+        gamma: discount in [0, 1].
+        gae_lambda: in [0, 1]; 0 is one-step TD, 1 is Monte Carlo.
+
+    Returns:
+        (T, N) advantages.
+    """
+    delta = reward + gamma * next_value * ~terminated - value
+    delta *= valid
+    carry = (~(terminated | truncated) & valid) * (gamma * gae_lambda)
+    advantage = torch.empty_like(delta)
+    rows = list(zip(delta.unbind(0), carry.unbind(0), advantage.unbind(0), strict=True))
+    following = torch.zeros_like(delta[0])
+    for delta_t, carry_t, advantage_t in reversed(rows):
+        torch.addcmul(delta_t, carry_t, following, out=advantage_t)
+        following = advantage_t
+    return advantage

@@ -1,0 +1,212 @@
+"""What crosses the borders between environments, engine and algorithms.
+
+Dimension letters: T time steps of a rollout, N environments, K ended episodes, A action dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Box:
+    """A continuous (or image) space.
+
+    Attributes:
+        shape: of one element.
+        dtype: numpy name, e.g. `float32` or `uint8`.
+        low: lower bounds, flattened; `-inf` where there is none.
+        high: upper bounds, flattened.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of scalars in one element."""
+        return int(np.prod(self.shape))
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every bound is finite."""
+        return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Integers `start ... start + n - 1`; policies speak of `0 ... n - 1`."""
+
+    n: int
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several discrete choices at once; `nvec` is flattened, `shape` is what the environment wants.
+
+    Attributes:
+        nvec: number of choices of each dimension, flattened.
+        shape: shape of one action in the environment.
+        dtype: numpy name that the environment expects.
+        start: smallest value of each dimension, flattened; empty for zeros.
+    """
+
+    nvec: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str = "int64"
+    start: tuple[int, ...] = ()
+
+
+ActionSpace = Box | Discrete | MultiDiscrete
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """All that an algorithm may know of an environment.
+
+    Attributes:
+        obs: observation space (Dict and Tuple spaces arrive flattened).
+        action: action space, in the environment's units.
+        num_envs: environments stepped together, N.
+        max_episode_steps: time limit in steps, or None.
+        device: where the tensors of `Step` live.
+    """
+
+    obs: Box
+    action: ActionSpace
+    num_envs: int
+    max_episode_steps: int | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def to_json(self) -> dict[str, Any]:
+        """The spaces and the time limit, for `spec.json` in a run directory."""
+        return {
+            "obs": _space_to_json(self.obs),
+            "action": _space_to_json(self.action),
+            "max_episode_steps": self.max_episode_steps,
+        }
+
+    @staticmethod
+    def from_json(row: dict[str, Any], num_envs: int = 1) -> EnvSpec:
+        """The inverse of `to_json`."""
+        obs = _space_from_json(row["obs"])
+        if not isinstance(obs, Box):
+            raise ValueError(f"obs: expected a box, found {row['obs']}")
+        return EnvSpec(
+            obs=obs,
+            action=_space_from_json(row["action"]),
+            num_envs=num_envs,
+            max_episode_steps=row["max_episode_steps"],
+        )
+
+
+def _space_to_json(space: ActionSpace) -> dict[str, Any]:
+    if isinstance(space, Box):
+        # JSON has no infinity: repr() of a float is read back by float() and stays strict JSON.
+        return {
+            "kind": "box",
+            "shape": list(space.shape),
+            "dtype": space.dtype,
+            "low": [repr(float(x)) for x in space.low],
+            "high": [repr(float(x)) for x in space.high],
+        }
+    if isinstance(space, Discrete):
+        return {"kind": "discrete", "n": space.n, "start": space.start}
+    return {
+        "kind": "multi_discrete",
+        "nvec": list(space.nvec),
+        "shape": list(space.shape),
+        "dtype": space.dtype,
+        "start": list(space.start),
+    }
+
+
+def _space_from_json(row: dict[str, Any]) -> ActionSpace:
+    kind: Literal["box", "discrete", "multi_discrete"] = row["kind"]
+    if kind == "box":
+        return Box(tuple(row["shape"]), row["dtype"], tuple(map(float, row["low"])), tuple(map(float, row["high"])))
+    if kind == "discrete":
+        return Discrete(row["n"], row["start"])
+    if kind == "multi_discrete":
+        return MultiDiscrete(tuple(row["nvec"]), tuple(row["shape"]), row["dtype"], tuple(row["start"]))
+    raise ValueError(f"unknown space kind {kind!r}")
+
+
+@dataclass(frozen=True)
+class FinalObs:
+    """True last observations of episodes whose environment was reset within the same step.
+
+    Attributes:
+        index: (K, 2) int64, the (t, n) of each.
+        obs: (K, *obs).
+    """
+
+    index: Tensor
+    obs: Tensor
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step of N environments gives. Tensors may be reused by the next step: copy what you keep.
+
+    Attributes:
+        obs: (N, *obs) the next observations; already of the next episode where the env reset within the step.
+        reward: (N,) float32.
+        terminated: (N,) bool.
+        truncated: (N,) bool.
+        valid: (N,) bool; False where this step was only the reset of an env with next-step autoreset.
+        final_obs: the true last observations by env index, for envs that reset within the step; else None.
+    """
+
+    obs: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+    final_obs: dict[int, Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of N environments, collected by one version of a policy.
+
+    Attributes:
+        obs: (T + 1, N, *obs); obs[t + 1] may already belong to the next episode (see `final_obs`).
+        action: (T, N) int64, (T, N, D) int64, or (T, N, A) float32 in the policy's own units.
+        reward: (T, N) float32, as the environment gave it.
+        terminated: (T, N) bool: the episode is over, never bootstrap.
+        truncated: (T, N) bool: cut short, bootstrap from the true last observation, which is in `final_obs` or,
+            where it isn't, obs[t + 1].
+        valid: (T, N) bool: False for mere reset steps; such rows never train anything.
+        final_obs: the true last observations that obs does not hold.
+        extras: (T, N, ...) whatever `Policy.act` returned beside the action.
+        version: of the policy that acted.
+    """
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+    final_obs: FinalObs
+    extras: dict[str, Tensor]
+    version: int
+
+    def to(self, device: torch.device) -> Rollout:
+        """The same rollout on `device`; itself where it is there already."""
+        if self.obs.device == device:
+            return self
+        names = ("obs", "action", "reward", "terminated", "truncated", "valid")
+        moved = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
+        final = FinalObs(self.final_obs.index.to(device), self.final_obs.obs.to(device))
+        extras = {name: value.to(device, non_blocking=True) for name, value in self.extras.items()}
+        return Rollout(**moved, final_obs=final, extras=extras, version=self.version)

@@ -1,0 +1,85 @@
+"""From a recipe to the objects that it names."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from erlcli.algorithms import registry
+from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
+from erlcli.core.policy import Policy
+from erlcli.core.seeding import derive
+from erlcli.core.types import EnvSpec
+from erlcli.errors import RecipeError
+from erlcli.recipe.load import AnyRecipe
+
+
+def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
+    """What algorithms are built from; `spec` is that of one process, the context speaks of all workers' envs."""
+    network, normalize = recipe.network, recipe.normalize
+    return Context(
+        spec=EnvSpec(spec.obs, spec.action, recipe.env.num_envs, spec.max_episode_steps, spec.device),
+        network=NetworkConfig(tuple(network.hidden), network.activation, network.layer_norm),
+        normalize=NormalizeConfig(normalize.obs, normalize.reward, normalize.obs_clip, normalize.reward_clip),
+        device=device,
+        seed=recipe.train.seed,
+    )
+
+
+def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorithm:
+    """The algorithm with freshly initialised networks, which depend on the seed alone.
+
+    Raises:
+        RecipeError: the algorithm can't act in the env's action space.
+    """
+    found: Any = registry.implementation(recipe.algorithm.name)
+    if not found.supports.accepts(spec.action):
+        raise RecipeError(
+            f"algorithm.name: {recipe.algorithm.name} can't act in {recipe.env.id}",
+            expected=f"an action space of these kinds: {found.supports.describe()}",
+            found=str(spec.action),
+            remedy="another algorithm (erl recipes), or a wrapper that bounds or discretises the actions",
+        )
+    torch.manual_seed(derive(recipe.train.seed, "init"))
+    made: Algorithm = found(recipe.algorithm, context(recipe, spec, device))
+    return made
+
+
+def policy(recipe: AnyRecipe, spec: EnvSpec) -> Policy:
+    """The policy alone, on the CPU, for processes that only act."""
+    found: Any = registry.implementation(recipe.algorithm.name)
+    made: Policy = found.build_policy(recipe.algorithm, context(recipe, spec, torch.device("cpu")))
+    return made.eval()
+
+
+def device(name: str) -> torch.device:
+    """The device that `train.device` means here.
+
+    Raises:
+        RecipeError: this machine has no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    if name in devices or (name == "cuda" and len(devices) > 1):
+        return torch.device(name)
+    raise RecipeError(
+        f"train.device {name}: not on this machine",
+        expected=", ".join(["auto", *devices]),
+        found=name,
+        remedy='train.device = "auto", or see erl doctor',
+    )
+
+
+def threads(recipe: AnyRecipe) -> int:
+    """CPU threads for the learner's tensor operations.
+
+    With workers and lag, learner and workers run at the same time and share the cores; otherwise they take turns.
+    """
+    if recipe.engine.threads != "auto":
+        return recipe.engine.threads
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    busy = recipe.engine.workers if recipe.engine.lag else 0
+    return max(1, min(cores - busy, 8))

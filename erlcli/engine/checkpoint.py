@@ -1,0 +1,233 @@
+"""Checkpoints: written beside, synced, then renamed; verified by hash before anything is read from them.
+
+A checkpoint is a folder of `policy.safetensors`, `learner.safetensors`, `state.json` and `manifest.json` with size and
+SHA-256 of the others. There is no pickle, so loading one executes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from erlcli.errors import DamagedError
+from erlcli.runs.layout import RunLayout
+
+POLICY, LEARNER, STATE, MANIFEST = "policy.safetensors", "learner.safetensors", "state.json", "manifest.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What one holds.
+
+    Attributes:
+        policy: the policy's state dict.
+        learner: `Algorithm.state_dict()`; empty in `best`, which can't be trained on.
+        state: counters of the loop and JSON values.
+    """
+
+    policy: dict[str, Tensor]
+    learner: dict[str, Any]
+    state: dict[str, Any]
+
+
+def save(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint so that `path` is either whole or not there.
+
+    Raises:
+        OSError: the disk is full or read-only; nothing is left behind.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        tensors, values = _split(checkpoint.learner)
+        _save_tensors(temporary / POLICY, checkpoint.policy)
+        _save_tensors(temporary / LEARNER, tensors)
+        state = {"format": FORMAT, **checkpoint.state, "learner": values}
+        (temporary / STATE).write_text(json.dumps(state, allow_nan=False))
+        files = {name: _describe(temporary / name) for name in (POLICY, LEARNER, STATE)}
+        (temporary / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}))
+        for name in (POLICY, LEARNER, STATE, MANIFEST):
+            _sync(temporary / name)
+        _sync(temporary)
+        if path.exists():
+            shutil.rmtree(path)
+        os.rename(temporary, path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def load(path: Path) -> Checkpoint:
+    """Verify a checkpoint and read it.
+
+    Raises:
+        DamagedError: a file is missing, or is not what the manifest says.
+    """
+    verify(path)
+    try:
+        state = json.loads((path / STATE).read_text())
+        if state.get("format") != FORMAT:
+            raise DamagedError(
+                f"{path}: of another format", expected=f"format {FORMAT}", found=str(state.get("format"))
+            )
+        learner = _join(load_file(path / LEARNER), state.pop("learner"))
+        return Checkpoint(load_file(path / POLICY), learner, state)
+    except (SafetensorError, ValueError, KeyError, OSError) as error:
+        raise DamagedError(f"{path}: can't be read", found=f"{type(error).__name__}: {error}") from None
+
+
+def verify(path: Path) -> None:
+    """Check every file of a checkpoint against its manifest.
+
+    Raises:
+        DamagedError: one does not match.
+    """
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())["files"]
+        expected = {name: (int(manifest[name]["bytes"]), str(manifest[name]["sha256"])) for name in manifest}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DamagedError(
+            f"{path}: no readable manifest",
+            expected=f"a checkpoint folder with {MANIFEST}",
+            found="a folder" if path.is_dir() else "no folder",
+            remedy="erl resume takes the newest whole checkpoint by itself",
+        ) from None
+    for name in (POLICY, LEARNER, STATE):
+        found = _describe(path / name) if (path / name).is_file() else {"bytes": -1, "sha256": "missing"}
+        if (found["bytes"], found["sha256"]) != expected.get(name):
+            raise DamagedError(
+                f"{path / name}: damaged",
+                expected="size and SHA-256 as in the manifest",
+                found="another content" if found["bytes"] != -1 else "no such file",
+                remedy="erl resume takes the newest whole checkpoint by itself",
+            )
+
+
+def numbered(layout: RunLayout) -> list[Path]:
+    """All restart points, the newest last, whole or not."""
+    folders = (p for p in layout.checkpoints.glob("[0-9]*") if p.is_dir() and p.name.isdigit())
+    return sorted(folders, key=lambda path: int(path.name))
+
+
+def newest(layout: RunLayout) -> tuple[Path, Checkpoint, list[DamagedError]] | None:
+    """The newest whole restart point, and what is wrong with the newer ones.
+
+    Returns:
+        None where the run has no restart point at all.
+
+    Raises:
+        DamagedError: it has some, and none is whole.
+    """
+    problems: list[DamagedError] = []
+    for path in reversed(numbered(layout)):
+        try:
+            return path, load(path), problems
+        except DamagedError as error:
+            problems.append(error)
+    if not problems:
+        return None
+    raise DamagedError(
+        f"{layout.checkpoints}: no checkpoint is whole",
+        expected="at least one",
+        found="; ".join(str(problem.message) for problem in problems),
+        remedy="restore one from a backup, or train anew: erl train " + str(layout.recipe),
+    )
+
+
+def prune(layout: RunLayout, keep: int) -> None:
+    """Remove all but the newest `keep` restart points."""
+    for path in numbered(layout)[:-keep]:
+        shutil.rmtree(path)
+
+
+def name_of(steps: int) -> str:
+    """Folder or file stem for a number of steps; sorts as text like the number."""
+    return f"{steps:012d}"
+
+
+def save_snapshot(layout: RunLayout, policy: dict[str, Tensor], steps: int, facts: dict[str, str]) -> Path:
+    """A policy for the evaluator: cheap, atomic, not synced, no restart point."""
+    path = layout.snapshots / f"{name_of(steps)}.safetensors"
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _save_tensors(temporary, policy, facts)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def set_best(layout: RunLayout, policy: dict[str, Tensor], state: dict[str, Any]) -> Path:
+    """Make `policy` the best: a folder of its own, to which the link `best` is then moved atomically."""
+    folder = layout.checkpoints / f"best-{name_of(int(state['steps']))}"
+    save(folder, Checkpoint(policy, {}, state))
+    link = layout.checkpoints / "best"
+    temporary = layout.checkpoints / f".best.{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(folder.name)
+    os.replace(temporary, link)
+    for old in layout.checkpoints.glob("best-*"):
+        if old != folder:
+            shutil.rmtree(old)
+    return folder
+
+
+def _save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> None:
+    save_file({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, path, facts)
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+        return {"bytes": file.tell(), "sha256": digest.hexdigest()}
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _split(tree: dict[str, Any], prefix: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Nested dicts to flat `a/b/c` names: the tensors, and the rest."""
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            inner_tensors, inner_values = _split(value, name + "/")
+            tensors |= inner_tensors
+            values |= inner_values
+        elif isinstance(value, torch.Tensor):
+            tensors[name] = value
+        else:
+            values[name] = value
+    return tensors, values
+
+
+def _join(tensors: dict[str, Tensor], values: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `_split`."""
+    tree: dict[str, Any] = {}
+    for name, value in {**tensors, **values}.items():
+        *folders, leaf = name.split("/")
+        inner = tree
+        for folder in folders:
+            inner = inner.setdefault(folder, {})
+        inner[leaf] = value
+    return tree

@@ -1,0 +1,124 @@
+"""Processes that never outlive their parent.
+
+A child inherits the reading end of a pipe that its parent never writes to: the end of file says that the parent is
+gone, however it died. Children run in sessions of their own, so that Ctrl+C reaches the parent alone, which decides.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+class Child:
+    """A running process of the engine.
+
+    Attributes:
+        name: e.g. `learner` or `worker-0`.
+        pid: its process id.
+    """
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], lifeline: int) -> None:
+        self.name = name
+        self.pid = process.pid
+        self._process = process
+        self._lifeline = lifeline
+
+    @staticmethod
+    def spawn(
+        name: str, module: str, arguments: Sequence[str], log: Path, threads: int, inherit: Sequence[int] = ()
+    ) -> Child:
+        """Start `python -m module arguments... lifeline_fd`.
+
+        Args:
+            name: for messages.
+            module: with a `main` that takes the arguments, the last of which is the lifeline.
+            arguments: of the command line.
+            log: where its standard output and error go.
+            threads: of its numeric libraries.
+            inherit: file descriptors that it shall keep.
+        """
+        reading, writing = os.pipe()
+        count = str(threads)
+        environment = os.environ | {
+            "OMP_NUM_THREADS": count,
+            "MKL_NUM_THREADS": count,
+            "OPENBLAS_NUM_THREADS": count,
+            "PYTHONUNBUFFERED": "1",
+        }
+        try:
+            with log.open("ab") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", module, *arguments, str(reading)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=environment,
+                    pass_fds=(reading, *inherit),
+                    start_new_session=True,
+                )
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+        return Child(name, process, writing)
+
+    def poll(self) -> int | None:
+        """Exit code; negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def wait(self, seconds: float) -> int | None:
+        """Like `poll`, after at most `seconds`."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def terminate(self) -> None:
+        """Ask it to leave."""
+        if self.poll() is None:
+            self._process.terminate()
+
+    def end(self, grace_seconds: float = 0.0) -> None:
+        """See to it that it is gone: ask, wait, kill."""
+        if self.poll() is None and grace_seconds > 0:
+            self.terminate()
+            self.wait(grace_seconds)
+        if self.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+
+def describe_exit(code: int) -> str:
+    """An exit code in words."""
+    if code < 0:
+        try:
+            return f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was killed by signal {-code}"
+    return f"left by itself with code {code}"
+
+
+def on_orphaned(lifeline: int, then: Callable[[], None]) -> None:
+    """In a child: call `then`, from a thread, once the parent is gone."""
+
+    def watch() -> None:
+        while os.read(lifeline, 1):
+            pass
+        then()
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+def leave_now() -> None:
+    """End this process at once; for children whose parent is gone."""
+    os._exit(1)

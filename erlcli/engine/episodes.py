@@ -1,0 +1,78 @@
+"""Returns and lengths of training episodes, from the rollouts alone: the same for every sampler.
+
+Dimension letters: T time steps, N environments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from erlcli.core.types import Rollout
+
+WINDOW = 100  # episodes that the training return is averaged over, the field's habit
+
+
+class EpisodeTracker:
+    """Follows N environments over rollouts.
+
+    Args:
+        num_envs: N.
+
+    Attributes:
+        episodes: ended so far.
+        returns: of the last `WINDOW` episodes.
+        lengths: of the same.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.episodes = 0
+        self.returns: list[float] = []
+        self.lengths: list[int] = []
+        self._return = torch.zeros(num_envs, dtype=torch.float64)
+        self._length = torch.zeros(num_envs, dtype=torch.int64)
+
+    def add(self, rollout: Rollout) -> None:
+        """Take in a rollout; its rows that are not valid count for nothing."""
+        ended = (rollout.terminated | rollout.truncated).cpu()
+        totals = (rollout.reward * rollout.valid).cpu().to(torch.float64).cumsum(0)  # (T, N)
+        counts = rollout.valid.cpu().to(torch.int64).cumsum(0)
+        ends = ended.nonzero().tolist()  # in order of time, as the window wants it
+        taken_return, taken_count = torch.zeros_like(self._return), torch.zeros_like(self._length)
+        for t, n in ends:
+            self.returns.append(float(self._return[n] + totals[t, n] - taken_return[n]))
+            self.lengths.append(int(self._length[n] + counts[t, n] - taken_count[n]))
+            self._return[n] = 0.0
+            self._length[n] = 0
+            taken_return[n], taken_count[n] = totals[t, n], counts[t, n]
+        self._return += totals[-1] - taken_return
+        self._length += counts[-1] - taken_count
+        self.episodes += len(ends)
+        self.returns = self.returns[-WINDOW:]
+        self.lengths = self.lengths[-WINDOW:]
+
+    def restart(self) -> None:
+        """Every environment was reset: open episodes never count."""
+        self._return.zero_()
+        self._length.zero_()
+
+    def metrics(self) -> dict[str, float | Tensor]:
+        """Means over the window; nothing before the first episode ends."""
+        if not self.returns:
+            return {}
+        return {
+            "episode/return": sum(self.returns) / len(self.returns),
+            "episode/length": sum(self.lengths) / len(self.lengths),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON values; open episodes are left out, since a restart point resets them."""
+        return {"episodes": self.episodes, "returns": self.returns, "lengths": self.lengths}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        self.episodes = int(state["episodes"])
+        self.returns = [float(x) for x in state["returns"]]
+        self.lengths = [int(x) for x in state["lengths"]]

@@ -1,0 +1,171 @@
+"""The evaluator process: looks at snapshots, keeps the best, draws the curve, ends the run at its target.
+
+Started by the supervisor as `python -m erlcli.engine.evaluator RUN_DIR ATTEMPT LOCK_FD LIFELINE_FD`. It always takes
+the newest snapshot, so it never falls behind a fast learner; a probe of few episodes decides whether the full number
+is worth its time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from erlcli.engine import build, checkpoint
+from erlcli.engine.child import leave_now, on_orphaned
+from erlcli.engine.evaluate import Evaluation, Scores
+from erlcli.engine.failures import Interrupted, run_child
+from erlcli.engine.recorder import Recorder
+from erlcli.envs.config import env_config
+from erlcli.recipe.load import AnyRecipe, load
+from erlcli.runs.jsonl import Appender, Row, write_json
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.view import Curve
+from erlcli.runs.writer import EventLog, Heartbeat
+
+PROCESS = "evaluator"
+NICENESS = 10  # it runs in the gaps that training leaves
+
+
+class Evaluator:
+    """See the module's docstring.
+
+    Args:
+        layout: the run.
+        recipe: its recipe.
+        attempt: number of this start.
+        stop: whether to leave at once.
+    """
+
+    def __init__(self, layout: RunLayout, recipe: AnyRecipe, attempt: int, stop: threading.Event) -> None:
+        self.layout, self.recipe, self.attempt, self.stop = layout, recipe, attempt, stop
+        self.beat = Heartbeat(layout, PROCESS)
+        self.events = EventLog(layout, PROCESS, attempt)
+        self.rows = Appender(layout.evals)
+        self.recorder = Recorder(layout, recipe)
+        section = recipe.eval
+        self.evaluation = Evaluation(env_config(recipe.env, min(section.num_envs, section.episodes)), section.seed)
+        self.policy = build.policy(recipe, self.evaluation.spec)
+        earlier = Curve(layout.evals)
+        earlier.refresh()
+        full = [row for row in earlier.rows if row["kind"] == "full"]
+        self.best = max((float(row["return_mean"]) for row in full), default=float("-inf"))
+        self.seen = max((int(row["steps"]) for row in full), default=-1)
+
+    def run(self) -> int:
+        """Evaluate until the run is over."""
+        try:
+            while not self.stop.is_set():
+                finishing = (self.layout.control / "finish").exists()  # before the look at what is there
+                path = self._newest()
+                if path is not None:
+                    if self._evaluate(path, full=finishing):
+                        break
+                elif finishing:
+                    break
+                else:
+                    self.beat.progress("waiting")
+                    self.recorder.record()
+                    self.stop.wait(0.2)
+        except Interrupted:
+            pass
+        self.recorder.close()
+        self.evaluation.close()
+        self.beat.close()
+        return 0
+
+    def _newest(self) -> Path | None:
+        """The newest snapshot not looked at yet; older ones are dropped."""
+        paths = sorted(self.layout.snapshots.glob("[0-9]*.safetensors"))
+        fresh = [path for path in paths if int(path.stem) > self.seen]
+        if not self.recipe.eval.keep_snapshots:
+            for path in paths:
+                if not fresh or path != fresh[-1]:
+                    path.unlink(missing_ok=True)
+        return fresh[-1] if fresh else None
+
+    def _evaluate(self, path: Path, *, full: bool) -> bool:
+        """Look at one snapshot; whether the target is reached."""
+        section, target = self.recipe.eval, self.recipe.train.target_return
+        self.seen = int(path.stem)
+        try:
+            with safe_open(path, "pt") as file:
+                facts = dict(file.metadata())
+                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        except FileNotFoundError:
+            return False  # the learner went back to an older checkpoint
+        self.policy.load_state_dict(weights)
+        started = time.monotonic()
+        scores = self._play(range(section.probe_episodes))
+        mean = sum(scores.returns) / len(scores.returns)
+        promising = mean > self.best or (target is not None and mean >= target)
+        if full or promising:
+            scores += self._play(range(section.probe_episodes, section.episodes))
+        is_full = len(scores.returns) == section.episodes
+        row: Row = {
+            "attempt": self.attempt,
+            "steps": int(facts["steps"]),
+            "version": int(facts["version"]),
+            "kind": "full" if is_full else "probe",
+            **scores.summary(section.seed),
+            "time/seconds": float(facts["seconds"]),
+            "time/wall": float(facts["wall"]),
+            "time/eval_seconds": round(time.monotonic() - started, 3),
+        }
+        self.rows.append(row)
+        if is_full and row["return_mean"] > self.best:
+            self._crown(weights, row)
+        self.recorder.record()
+        self.recorder.draw()
+        reached = is_full and target is not None and row["return_mean"] >= target
+        if reached:
+            self._announce(row)
+        return reached
+
+    def _play(self, episodes: range) -> Scores:
+        if not episodes:
+            return Scores()
+        self.beat.progress("env step")
+        return self.evaluation.run(
+            self.policy, episodes, on_step=lambda _: self.beat.progress("env step"), stop=self.stop.is_set
+        )
+
+    def _crown(self, weights: dict[str, Tensor], row: Row) -> None:
+        self.best = float(row["return_mean"])
+        state = {key: row[key] for key in ("steps", "version", "return_mean", "return_std", "episodes")}
+        checkpoint.set_best(self.layout, weights, state)
+        self.events.write("best", f"{self.best:.1f} at {row['steps']:,} steps", steps=row["steps"])
+
+    def _announce(self, row: Row) -> None:
+        self.events.write(
+            "target_reached",
+            f"mean of {row['episodes']} episodes {row['return_mean']:.1f} >= {self.recipe.train.target_return}",
+            steps=row["steps"],
+        )
+        write_json(self.layout.stop_request, {"reason": "target", "steps": row["steps"]})
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; see the module's docstring."""
+    root, attempt, _, lifeline = arguments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    on_orphaned(int(lifeline), leave_now)
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    torch.set_num_threads(1)
+    layout = RunLayout(Path(root))
+    return run_child(PROCESS, layout, lambda: Evaluator(layout, load(layout.recipe), int(attempt), stop).run())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

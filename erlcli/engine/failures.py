@@ -1,0 +1,110 @@
+"""How processes of a run fail, and how the others learn why."""
+
+from __future__ import annotations
+
+import errno
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from erlcli.errors import ErlError
+from erlcli.runs.jsonl import read_json, write_json
+from erlcli.runs.layout import RunLayout
+
+DISK_ERRORS = {errno.ENOSPC: "no space left on the disk", errno.EROFS: "read-only file system", errno.EIO: "disk error",
+               errno.EDQUOT: "disk quota used up"}  # fmt: skip
+
+
+class Interrupted(Exception):  # noqa: N818 - a request, not an error
+    """Raised inside a rollout when the run is asked to stop; the rollout is dropped."""
+
+
+def explain_os_error(error: OSError, layout: RunLayout) -> ErlError | None:
+    """A full or failing disk in the user's words; None for any other kind."""
+    what = DISK_ERRORS.get(error.errno or 0)
+    if what is None and not isinstance(error, PermissionError):
+        return None
+    return ErlError(
+        f"{error.filename or layout.root}: {what or 'not writable'}",
+        expected="a writable run directory with free space",
+        found=str(error),
+        remedy=f"the last checkpoint is kept: free space, then erl resume {layout.root}",
+    )
+
+
+def run_child(process: str, layout: RunLayout, body: Callable[[], int]) -> int:
+    """Run a process's body; its exit code. What it fails of is written to `errors/<process>.json`."""
+    layout.error(process).unlink(missing_ok=True)
+    stacks = open(_stack_path(layout, process), "w")  # noqa: SIM115 - faulthandler needs it for the process's life
+    faulthandler.enable(stacks)
+    faulthandler.register(signal.SIGUSR1, stacks)
+    try:
+        return body()
+    except Exception as error:
+        return report(process, layout, error)
+
+
+def report(process: str, layout: RunLayout, error: Exception) -> int:
+    """Write down why a process failed; the exit code that goes with it."""
+    text = "".join(traceback.format_exception(error))
+    print(text, file=sys.stderr, flush=True)
+    if isinstance(error, OSError):
+        error = explain_os_error(error, layout) or error
+    known = error if isinstance(error, ErlError) else _internal(process, layout, error)
+    try:
+        write_json(layout.error(process), {**known.to_json(), "traceback": text})
+    except OSError as disk:
+        print(f"{layout.error(process)}: {disk}", file=sys.stderr, flush=True)
+    return known.exit_code
+
+
+def _internal(process: str, layout: RunLayout, error: Exception) -> ErlError:
+    return ErlError(
+        f"{process} failed: {type(error).__name__}: {error}",
+        remedy=f"this is a defect; its traceback is in {layout.error(process)}",
+    )
+
+
+def reported(process: str, layout: RunLayout) -> ErlError | None:
+    """Why `process` failed, if it got to say so."""
+    row = read_json(layout.error(process))
+    return ErlError.from_json(row) if row else None
+
+
+def stack_of(process: str, pid: int, layout: RunLayout, patience_seconds: float = 1.0) -> str:
+    """Where the threads of a hung process are, by its fault handler; empty where it can't even do that."""
+    path = _stack_path(layout, process)
+    try:
+        before = path.stat().st_size
+        os.kill(pid, signal.SIGUSR1)
+    except OSError:
+        return ""
+    waited = threading.Event()
+    for _ in range(int(patience_seconds / 0.05)):
+        waited.wait(0.05)
+        if path.stat().st_size > before:
+            waited.wait(0.1)  # the other threads' stacks
+            break
+    with path.open() as file:
+        file.seek(before)
+        return file.read()
+
+
+def _stack_path(layout: RunLayout, process: str) -> Path:
+    return layout.error(process).with_suffix(".stack")
+
+
+def tail_of(path: Path, lines: int = 5) -> str:
+    """The last lines that a process printed."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 4096))
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""

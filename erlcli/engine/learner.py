@@ -1,0 +1,163 @@
+"""The learner process: everything that trains, in one place.
+
+Started by the supervisor as `python -m erlcli.engine.learner RUN_DIR ATTEMPT LOCK_FD LIFELINE_FD`.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from erlcli.core.types import EnvSpec
+from erlcli.engine import build, checkpoint
+from erlcli.engine.child import leave_now, on_orphaned
+from erlcli.engine.failures import run_child
+from erlcli.engine.loop import Loop
+from erlcli.engine.samplers import InlineSampler, Sampler
+from erlcli.engine.shared_sampler import SharedSampler
+from erlcli.envs.config import env_config
+from erlcli.recipe.load import AnyRecipe, load
+from erlcli.runs.jsonl import Row, read_json, write_json
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.writer import EventLog, Heartbeat
+
+PROCESS = "learner"
+ORPHAN_GRACE_SECONDS = 8.0  # for a last checkpoint after the supervisor is gone
+
+
+class StopFlag:
+    """Set by a stop request in the run's control folder, by SIGTERM, or by the supervisor's death.
+
+    Args:
+        layout: the run.
+    """
+
+    def __init__(self, layout: RunLayout) -> None:
+        self._request = layout.stop_request
+        self._event = threading.Event()
+        threading.Thread(target=self._watch, name="control", daemon=True).start()
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Stop as soon as may be."""
+        self._event.set()
+
+    def orphaned(self) -> None:
+        """Stop, and leave without a checkpoint if that takes too long."""
+        self.set()
+        timer = threading.Timer(ORPHAN_GRACE_SECONDS, leave_now)
+        timer.daemon = True
+        timer.start()
+
+    def _watch(self) -> None:
+        while not self._event.wait(0.1):
+            if self._request.exists():
+                self.set()
+
+
+def train(layout: RunLayout, attempt: int, stop: StopFlag) -> int:
+    """Train the run from its newest checkpoint, or from the start."""
+    facts: Row = {}
+    beat = Heartbeat(layout, PROCESS, lambda: facts)
+    events = EventLog(layout, PROCESS, attempt)
+    recipe = load(layout.recipe)
+    device = build.device(recipe.train.device)
+    torch.set_num_threads(build.threads(recipe))
+    loop, sampler = _assemble(layout, recipe, attempt, stop, beat, events, device)
+    beat.progress("training")
+
+    def progress() -> Row:
+        counters = loop.counters
+        return {"steps": counters.steps, "version": counters.version, "seconds": round(loop.seconds, 1)}
+
+    beat.facts = progress
+    try:
+        loop.run()
+    finally:
+        sampler.close()
+    facts |= progress()
+    beat.close("done" if loop.done else "stopped")
+    return 0
+
+
+def _assemble(
+    layout: RunLayout,
+    recipe: AnyRecipe,
+    attempt: int,
+    stop: StopFlag,
+    beat: Heartbeat,
+    events: EventLog,
+    device: torch.device,
+) -> tuple[Loop, Sampler]:
+    """Environments, algorithm and loop, restored from the newest whole checkpoint."""
+    beat.progress("env make")
+    engine, length = recipe.engine, recipe.algorithm.rollout_length
+    sampler: Sampler
+    if engine.workers:
+        spec = SharedSampler.spec_of(recipe)
+        algorithm = build.algorithm(recipe, spec, device)
+        sampler = SharedSampler(layout, recipe, algorithm.policy, beat, events, stop, spec)
+    else:
+        threads = None if engine.env_threads == "auto" else engine.env_threads
+        config = env_config(recipe.env, recipe.env.num_envs, threads)
+        sampler = InlineSampler(config, length, beat, events, stop, engine.max_restarts)
+        spec = sampler.spec
+        algorithm = build.algorithm(recipe, spec, device)
+    try:
+        _write_spec(layout, spec)
+        loop = Loop(layout, recipe, algorithm, sampler, beat, events, stop, attempt)
+        loop.device = device
+        _restore(layout, loop, events)
+    except BaseException:
+        sampler.close()
+        raise
+    events.write(
+        "started",
+        f"attempt {attempt} from {loop.counters.steps:,} steps: {recipe.env.num_envs} x {recipe.env.id} "
+        f"({recipe.env.backend}), {engine.workers or 'no'} workers, {device}, {torch.get_num_threads()} threads",
+        steps=loop.counters.steps,
+    )
+    return loop, sampler
+
+
+def _write_spec(layout: RunLayout, spec: EnvSpec) -> None:
+    row: dict[str, Any] = spec.to_json()
+    if read_json(layout.spec) != row:
+        write_json(layout.spec, row)
+
+
+def _restore(layout: RunLayout, loop: Loop, events: EventLog) -> None:
+    found = checkpoint.newest(layout)
+    if found is None:
+        return
+    path, saved, problems = found
+    for problem in problems:
+        events.write("damaged_checkpoint", str(problem), level="warning")
+    loop.restore(saved)
+    for snapshot in layout.snapshots.glob("*.safetensors"):
+        if int(snapshot.stem) > loop.counters.steps:
+            snapshot.unlink(missing_ok=True)  # of an attempt that got further and was lost; it comes again
+    events.write("restored", f"from {path.name}", steps=loop.counters.steps)
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; see the module's docstring."""
+    root, attempt, _, lifeline = arguments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    layout = RunLayout(Path(root))
+    stop = StopFlag(layout)
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    on_orphaned(int(lifeline), stop.orphaned)
+    return run_child(PROCESS, layout, lambda: train(layout, int(attempt), stop))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,55 @@
+"""When things happen, in iterations: counting them (never seconds) makes equal seeds give equal rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from erlcli.recipe.load import AnyRecipe
+
+MAX_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Iterations (rollout and update) between events.
+
+    Attributes:
+        log: metric rows.
+        snapshot: policies for the evaluator.
+        checkpoint: restart points.
+    """
+
+    log: int
+    snapshot: int
+    checkpoint: int
+
+    @staticmethod
+    def of(recipe: AnyRecipe) -> Plan:
+        """The plan of a recipe; `auto` is resolved from the budget."""
+        rollout, total = recipe.steps_per_rollout, recipe.train.total_steps
+
+        def iterations(steps: int | str, share: int) -> int:
+            wanted = total / share if isinstance(steps, str) else steps
+            return max(1, math.ceil(wanted / rollout))
+
+        every = recipe.log.every
+        log = math.ceil(total / rollout / MAX_ROWS) if isinstance(every, str) else every
+        return Plan(
+            max(1, log),
+            iterations(recipe.eval.every_steps, 50),
+            iterations(recipe.checkpoint.every_steps, 10),
+        )
+
+
+def resolve(recipe: AnyRecipe, backend: str) -> AnyRecipe:
+    """The recipe with every `auto` that changes results replaced by what it means here."""
+    plan, rollout = Plan.of(recipe), recipe.steps_per_rollout
+    return recipe.model_copy(
+        update={
+            "env": recipe.env.model_copy(update={"backend": backend}),
+            "log": recipe.log.model_copy(update={"every": plan.log}),
+            "eval": recipe.eval.model_copy(update={"every_steps": plan.snapshot * rollout}),
+            "checkpoint": recipe.checkpoint.model_copy(update={"every_steps": plan.checkpoint * rollout}),
+        }
+    )

@@ -1,0 +1,152 @@
+"""Where rollouts come from. The loop sees one interface, whatever runs behind it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+
+from erlcli.core.policy import Policy
+from erlcli.core.seeding import derive
+from erlcli.core.types import EnvSpec, Rollout
+from erlcli.engine.collector import Buffers, Collector, Timing, rollout_layout
+from erlcli.engine.failures import Interrupted
+from erlcli.envs.config import EnvConfig
+from erlcli.envs.vecenv import make_vec_env
+from erlcli.errors import EnvError
+from erlcli.runs.writer import EventLog, Heartbeat
+
+
+class Sampler(ABC):
+    """A source of rollouts.
+
+    Within one stretch between restart points, rollout k is collected by version max(0, k - lag) of that stretch.
+
+    Attributes:
+        spec: of the environments of one process.
+        timing: of the last rollout.
+    """
+
+    spec: EnvSpec
+    timing: Timing
+
+    @abstractmethod
+    def restart(self, policy: Policy, version: int, seed: int, rollouts: int) -> None:
+        """A restart point: reset every env, draw from `seed`, and start on the next rollouts.
+
+        Args:
+            policy: acts in the first rollout.
+            version: of it.
+            seed: of envs and exploration from here on.
+            rollouts: how many are wanted until the next restart point; none is begun beyond.
+        """
+
+    @abstractmethod
+    def recv(self) -> Rollout:
+        """The next rollout; its tensors are valid until `send` or `restart`.
+
+        Raises:
+            Interrupted: the run is asked to stop.
+            EnvError: an environment failed more often than may be.
+        """
+
+    @abstractmethod
+    def send(self, policy: Policy, version: int) -> None:
+        """Give out new weights, and go on collecting."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything."""
+
+
+class InlineSampler(Sampler):
+    """Steps the environments in the learner's own process.
+
+    Args:
+        config: all environments of the run.
+        length: T.
+        beat: told what comes next before each env step.
+        events: told about failed environments.
+        stop: whether the run is asked to stop.
+        max_restarts: failures in a row that are healed by making the environments anew.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        length: int,
+        beat: Heartbeat,
+        events: EventLog,
+        stop: Callable[[], bool],
+        max_restarts: int,
+    ) -> None:
+        self.config = config
+        self.length = length
+        self.env = make_vec_env(config)
+        self.spec = self.env.spec
+        self.timing = Timing()
+        self._beat = beat
+        self._events = events
+        self._stop = stop
+        self._max_restarts = max_restarts
+        self._failures = 0
+        self._completed = False  # whether these very environments have given a whole rollout
+        self._seed = 0
+        self._version = 0
+        self._collector: Collector | None = None
+        self._buffers: Buffers | None = None
+
+    def restart(self, policy: Policy, version: int, seed: int, rollouts: int) -> None:
+        """See `Sampler.restart`."""
+        self._version, self._seed = version, seed
+        if self._collector is None:
+            self._collector = Collector(self.env, policy, self.length, 0, self._on_step)
+            layout = rollout_layout(self.spec, policy, self.length, self.config.num_envs)
+            device = self.spec.device
+            self._buffers = Buffers({k: torch.zeros(s, dtype=d, device=device) for k, (s, d) in layout.items()})
+        self._collector.restart(seed)
+
+    def recv(self) -> Rollout:
+        """See `Sampler.recv`."""
+        if self._collector is None or self._buffers is None:
+            raise RuntimeError("restart() comes before recv()")
+        while True:
+            try:
+                self._collector.collect(self._buffers)
+                break
+            except EnvError as error:
+                self._heal(error, self._collector)
+        self._failures = 0
+        self._completed = True
+        self.timing = self._collector.timing
+        return self._buffers.rollout(self._version)
+
+    def _heal(self, error: EnvError, collector: Collector) -> None:
+        """Make the environments anew, unless they never worked or failed too often."""
+        self._failures += 1
+        if not self._completed or self._failures > self._max_restarts:
+            raise error
+        self._events.write(
+            "env_restart",
+            f"{error.message}; made anew, the unfinished rollout is dropped ({self._failures} in a row)",
+            level="warning",
+            **error.details,
+        )
+        self.env.close()
+        self.env = make_vec_env(self.config)
+        collector.env = self.env
+        collector.restart(derive(self._seed, "env_restart", self._version, self._failures))
+
+    def send(self, policy: Policy, version: int) -> None:
+        """See `Sampler.send`. The policy is shared, so there is nothing to copy."""
+        self._version = version
+
+    def close(self) -> None:
+        """See `Sampler.close`."""
+        self.env.close()
+
+    def _on_step(self, phase: str) -> None:
+        self._beat.progress(phase)
+        if self._stop():
+            raise Interrupted

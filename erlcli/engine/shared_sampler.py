@@ -1,0 +1,279 @@
+"""Rollouts from worker processes, which write into memory that the learner reads in place.
+
+Lockstep: every worker collects rollout k with the same version, so timing can't change results. With lag 1 there are
+two slots of rollouts and two of weights, and the workers fill one while the learner reads the other.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from erlcli.core.policy import Policy
+from erlcli.core.seeding import derive
+from erlcli.core.types import EnvSpec, Rollout
+from erlcli.engine.child import Child, describe_exit
+from erlcli.engine.collector import Buffers, Timing, rollout_layout
+from erlcli.engine.failures import Interrupted, stack_of, tail_of
+from erlcli.engine.samplers import Sampler
+from erlcli.engine.shared import SharedBlock
+from erlcli.engine.worker import env_share, slot, slotted, weights_layout
+from erlcli.envs.config import env_config
+from erlcli.envs.vecenv import make_vec_env
+from erlcli.errors import EnvError, ErlError
+from erlcli.recipe.load import AnyRecipe
+from erlcli.runs.jsonl import read_json
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.writer import EventLog, Heartbeat
+
+
+class Worker:
+    """The learner's end of one worker.
+
+    Attributes:
+        pending: requests that it has not answered; repeated to its successor if it dies.
+        failures: in a row.
+        completed: whether it, or a predecessor, has given a whole rollout.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.name = f"worker-{index}"
+        self.child: Child | None = None
+        self.connection: Connection | None = None
+        self.pending: list[dict[str, Any]] = []
+        self.failures = 0
+        self.completed = False
+
+    def request(self, message: dict[str, Any]) -> None:
+        """Send a request; a dead worker is noticed when its answer is waited for."""
+        if message["do"] == "collect":
+            self.pending.append(message)
+        try:
+            if self.connection is not None:
+                self.connection.send_bytes(json.dumps(message).encode())
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def end(self, grace_seconds: float = 0.0) -> None:
+        """Close the connection and see to it that the process is gone."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+        if self.child is not None:
+            self.child.end(grace_seconds)
+            self.child = None
+
+
+class SharedSampler(Sampler):
+    """See the module's docstring.
+
+    Args:
+        layout: the run, whose recipe the workers read.
+        recipe: the same recipe.
+        policy: gives the shapes of weights and extras.
+        beat: the learner's heartbeat.
+        events: the learner's events.
+        stop: whether the run is asked to stop.
+        spec: of the environments of one worker.
+    """
+
+    def __init__(
+        self,
+        layout: RunLayout,
+        recipe: AnyRecipe,
+        policy: Policy,
+        beat: Heartbeat,
+        events: EventLog,
+        stop: Callable[[], bool],
+        spec: EnvSpec,
+    ) -> None:
+        self.spec = spec
+        self.timing = Timing()
+        self.lag = recipe.engine.lag
+        self._layout, self._beat, self._events, self._stop = layout, beat, events, stop
+        self._hang_seconds = recipe.engine.hang_seconds
+        self._max_restarts = recipe.engine.max_restarts
+        length, envs, slots = recipe.algorithm.rollout_length, recipe.env.num_envs, self.lag + 1
+        self._memory = SharedBlock.create(slotted(rollout_layout(spec, policy, length, envs), slots))
+        self._buffers = [Buffers(slot(self._memory, i)) for i in range(slots)]
+        self._weights = SharedBlock.create(slotted(weights_layout(policy), slots))
+        self._channels = [slot(self._weights, i) for i in range(slots)]
+        self._workers = [Worker(i) for i in range(recipe.engine.workers)]
+        self._seed = 0
+        self._restarts = 0
+        self._requested = self._received = self._limit = 0  # rollouts since the last restart point
+        self._versions: dict[int, int] = {}
+        for worker in self._workers:
+            self._start(worker)
+
+    @staticmethod
+    def spec_of(recipe: AnyRecipe) -> EnvSpec:
+        """The spec of one worker's environments, from one of them made and closed here."""
+        env = make_vec_env(env_config(recipe.env, 1, 1))
+        env.close()
+        spec = env.spec
+        return EnvSpec(spec.obs, spec.action, env_share(recipe), spec.max_episode_steps, spec.device)
+
+    def _start(self, worker: Worker) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            fds = (theirs.fileno(), self._memory.fd, self._weights.fd)
+            worker.child = Child.spawn(
+                worker.name,
+                "erlcli.engine.worker",
+                [str(self._layout.root), str(worker.index), *map(str, fds)],
+                self._layout.output(worker.name),
+                threads=1,
+                inherit=fds,
+            )
+        worker.connection = Connection(ours.detach())
+
+    def restart(self, policy: Policy, version: int, seed: int, rollouts: int) -> None:
+        """See `Sampler.restart`."""
+        self._seed = seed
+        self._requested = self._received = 0
+        self._limit = rollouts
+        self._versions.clear()
+        self._publish(policy, 0)
+        for worker in self._workers:
+            worker.request({"do": "restart", "seed": seed})
+        for _ in range(self.lag + 1):
+            self._request(version, 0)
+
+    def send(self, policy: Policy, version: int) -> None:
+        """See `Sampler.send`."""
+        weights = self._received % (self.lag + 1)
+        self._publish(policy, weights)
+        self._request(version, weights)
+
+    def _publish(self, policy: Policy, weights: int) -> None:
+        channel = self._channels[weights]
+        for name, tensor in policy.state_dict().items():
+            channel[name].copy_(tensor)
+
+    def _request(self, version: int, weights: int) -> None:
+        if self._requested == self._limit:
+            return
+        number = self._requested
+        self._versions[number] = version
+        self._requested += 1
+        for worker in self._workers:
+            worker.request({"do": "collect", "rollout": number, "slot": number % (self.lag + 1), "weights": weights})
+
+    def recv(self) -> Rollout:
+        """See `Sampler.recv`."""
+        self._beat.progress("waiting for workers")
+        number = self._received
+        answers: list[dict[str, Any]] = []
+        asked = time.monotonic()
+        waiting = {w.index: w for w in self._workers if any(p["rollout"] == number for p in w.pending)}
+        while waiting:
+            if self._stop():
+                raise Interrupted
+            ready = set(wait([w.connection for w in waiting.values() if w.connection], timeout=0.2))
+            self._beat.progress("waiting for workers")
+            for worker in list(waiting.values()):
+                if worker.connection in ready:
+                    answer = self._answer(worker)
+                    if answer is not None:
+                        answers.append(answer)
+                        del waiting[worker.index]
+            if waiting and time.monotonic() - asked > 1.0:
+                asked = time.monotonic()
+                for worker in waiting.values():
+                    self._check_hung(worker)
+        self._received += 1
+        timings = [Timing(a["env"], a["act"]) for a in answers]
+        slowest = max(timings, key=lambda t: t.env + t.act, default=Timing())
+        self.timing = slowest
+        return self._buffers[number % (self.lag + 1)].rollout(self._versions.pop(number))
+
+    def _answer(self, worker: Worker) -> dict[str, Any] | None:
+        """One answer of a worker, or None after its successor has been started."""
+        if worker.connection is None:
+            raise RuntimeError(f"{worker.name} has no connection")
+        try:
+            answer: dict[str, Any] = json.loads(worker.connection.recv_bytes())
+        except (EOFError, ConnectionResetError):
+            code = worker.child.wait(5.0) if worker.child else None
+            told = tail_of(self._layout.output(worker.name))
+            self._replace(
+                worker,
+                EnvError(
+                    f"{worker.name} {describe_exit(code) if code is not None else 'closed its connection'}",
+                    expected="a worker that lives as long as the run",
+                    found=told or "no last words",
+                    remedy="the env may call os._exit, crash in native code, or run out of memory",
+                ),
+            )
+            return None
+        if "error" in answer:
+            error = ErlError.from_json(answer["error"])
+            error.message = f"{worker.name}: {error.message}"
+            self._replace(worker, error)
+            return None
+        worker.pending.pop(0)
+        worker.failures = 0
+        worker.completed = True
+        return answer
+
+    def _check_hung(self, worker: Worker) -> None:
+        if worker.child is None:
+            return
+        row = read_json(self._layout.process(worker.name)) or {}
+        if row.get("pid") != worker.child.pid or not str(row.get("phase", "")).startswith("env"):
+            return
+        silent = time.time() - float(row["time"])  # a native hang holds the interpreter: no more beats at all
+        if max(float(row["idle_seconds"]) + silent, silent) < self._hang_seconds:
+            return
+        stack = stack_of(worker.name, worker.child.pid, self._layout)
+        self._replace(
+            worker,
+            EnvError(
+                f"{worker.name} hangs in {row['phase']} for more than {self._hang_seconds:g} s",
+                expected="an env that answers; engine.hang_seconds sets the limit",
+                found=stack or "no Python stack: it hangs in native code",
+                remedy="look at the stack above, or raise engine.hang_seconds for a slow env",
+                details={"traceback": stack},
+            ),
+        )
+
+    def _replace(self, worker: Worker, error: ErlError) -> None:
+        """Start a successor that does what the dead one owed, unless it never worked or failed too often."""
+        worker.failures += 1
+        worker.end()
+        never_worked = not worker.completed and "traceback" in error.details
+        if not isinstance(error, EnvError) or never_worked or worker.failures > self._max_restarts:
+            raise error
+        self._restarts += 1
+        self._events.write(
+            "worker_restart",
+            f"{error.message}; started anew, its unfinished rollout is dropped ({worker.failures} in a row)",
+            level="warning",
+            worker=worker.index,
+            found=error.found,
+            **error.details,
+        )
+        self._start(worker)
+        owed, worker.pending = worker.pending, []
+        worker.request({"do": "restart", "seed": derive(self._seed, "worker_restart", self._restarts)})
+        for message in owed:
+            worker.request(message)
+
+    def close(self) -> None:
+        """See `Sampler.close`."""
+        for worker in self._workers:
+            worker.request({"do": "leave"})
+        deadline = time.monotonic() + 2.0
+        for worker in self._workers:
+            if worker.child is not None:
+                worker.child.wait(max(0.0, deadline - time.monotonic()))
+            worker.end()
+        self._buffers, self._channels = [], []
+        self._memory.close()
+        self._weights.close()

@@ -1,0 +1,312 @@
+"""The supervisor: owns a run, keeps its processes alive, and says how it ended.
+
+It imports neither torch nor environments, so it starts at once, stays small, and can't be brought down by them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from erlcli.engine.child import Child, describe_exit
+from erlcli.engine.failures import reported, stack_of, tail_of
+from erlcli.errors import EnvError, ErlError
+from erlcli.recipe.load import AnyRecipe, load
+from erlcli.runs.jsonl import read_json, write_json
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.lock import RunLock
+from erlcli.runs.view import Curve
+from erlcli.runs.writer import EventLog
+
+LEAVE_SECONDS = 8.0  # how long a learner may take for its last checkpoint
+TICK_SECONDS = 0.05
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        exit_code: as documented for the command.
+        state: `finished`, `interrupted` or `failed`.
+        error: what went wrong, if anything did.
+    """
+
+    exit_code: int
+    state: str
+    error: ErlError | None = None
+
+
+class Supervisor:
+    """Runs learner and evaluator of one run.
+
+    Args:
+        layout: the run directory, with its recipe.
+        lock: held by this process.
+    """
+
+    def __init__(self, layout: RunLayout, lock: RunLock) -> None:
+        self.layout, self.lock = layout, lock
+        self.recipe: AnyRecipe = load(layout.recipe)
+        earlier = read_json(layout.status) or {}
+        self.attempt = int(earlier.get("attempt", 0))
+        self._events = EventLog(layout, "supervisor", self.attempt + 1)
+        self._learner: Child | None = None
+        self._evaluator: Child | None = None
+        self._stops = 0  # requests by signal
+        self._reached = False
+        self._error: ErlError | None = None
+        self._hang: ErlError | None = None  # why the learner was killed
+        self._state = "starting"
+        self._status_due = 0.0
+
+    def run(self, tick: Callable[[], None] = lambda: None) -> Outcome:
+        """Train until the run is over; `tick` is called some twenty times a second."""
+        self.layout.ensure()
+        for request in self.layout.control.iterdir():
+            request.unlink()
+        handlers = self._install_handlers()
+        try:
+            outcome = self._supervise(tick)
+        except BaseException:
+            self._end_all()
+            self._write_status("failed", 1)
+            raise
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        self._write_status(outcome.state, outcome.exit_code, outcome.error)
+        tick()
+        return outcome
+
+    def _install_handlers(self) -> dict[int, Any]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        return {number: signal.signal(number, self._on_signal) for number in numbers}
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stops += 1
+
+    def _supervise(self, tick: Callable[[], None]) -> Outcome:
+        self._write_status("starting")
+        self._start_learner()
+        self._evaluator = self._spawn("evaluator")
+        code = self._watch_learner(tick)
+        if self._stops >= 2:
+            self._end_all()
+            return Outcome(INTERRUPTED, "interrupted")
+        if code == 0:
+            request = read_json(self.layout.stop_request) or {}
+            if self._stops or request.get("reason") == "user":
+                self._end_all(grace_seconds=2.0)
+                return Outcome(INTERRUPTED, "interrupted")
+            self._finish_evaluation(tick)
+            if self._stops:
+                self._end_all()
+                return Outcome(INTERRUPTED, "interrupted")
+        self._end_all()
+        if self._error is not None:
+            return Outcome(self._error.exit_code, "failed", self._error)
+        self._reached = self._target_reached()
+        return Outcome(0, "finished")
+
+    def _spawn(self, role: str) -> Child:
+        threads = 1 if role == "evaluator" else os.cpu_count() or 1
+        return Child.spawn(
+            role,
+            f"erlcli.engine.{role}",
+            [str(self.layout.root), str(self.attempt), str(self.lock.fd)],
+            self.layout.output(role),
+            threads,
+            inherit=(self.lock.fd,),
+        )
+
+    def _start_learner(self) -> None:
+        self.attempt += 1
+        self._learner = self._spawn("learner")
+
+    def _watch_learner(self, tick: Callable[[], None]) -> int:
+        """Until the learner has left for good; its exit code. Heals crashes of both processes."""
+        crashes = evaluator_crashes = 0
+        best_steps = -1
+        asked = 0.0
+        while True:
+            learner, evaluator = self._learner, self._evaluator
+            if learner is None or evaluator is None:
+                raise RuntimeError("no processes to watch")
+            code = learner.wait(TICK_SECONDS)
+            tick()
+            self._write_status("stopping" if self._stops or self.layout.stop_request.exists() else "running")
+            if self._stops and not asked:
+                asked = time.monotonic()
+                write_json(self.layout.stop_request, {"reason": "user"})
+            if self._stops >= 2 or (asked and time.monotonic() - asked > LEAVE_SECONDS):
+                if self._stops < 2:
+                    self._events.write("killed", "no checkpoint in time; the last one is kept", level="warning")
+                learner.end()
+                return 0
+            if code is None:
+                code = self._end_hung(learner)
+            if code == 0:
+                return 0
+            if code is not None:
+                error = reported("learner", self.layout)
+                if error is None:
+                    steps = self._steps()
+                    crashes = 1 if steps > best_steps else crashes + 1
+                    best_steps = max(steps, best_steps)
+                    error, self._hang = self._hang or self._crash_error(code), None
+                    if crashes <= self.recipe.engine.max_restarts and not asked:
+                        self._log_restart("learner", error, crashes)
+                        learner.end()
+                        self._start_learner()
+                        continue
+                self._error = error
+                return code
+            if evaluator.poll() not in (None, 0):
+                evaluator_crashes += 1
+                failure = reported("evaluator", self.layout)
+                if failure is not None or evaluator_crashes > self.recipe.engine.max_restarts:
+                    self._give_up(failure or self._evaluator_error(evaluator), learner)
+                    return 0
+                self._log_restart("evaluator", self._evaluator_error(evaluator), evaluator_crashes)
+                evaluator.end()
+                self._evaluator = self._spawn("evaluator")
+
+    def _give_up(self, error: ErlError, learner: Child) -> None:
+        """Evaluation is not to be had: checkpoint and end, rather than train unseen."""
+        self._error = error
+        write_json(self.layout.stop_request, {"reason": "evaluator"})
+        learner.wait(LEAVE_SECONDS)
+
+    def _end_hung(self, learner: Child) -> int | None:
+        """Kill a learner that hangs in its environment; its exit code then."""
+        row = read_json(self.layout.process("learner")) or {}
+        if row.get("pid") != learner.pid or not str(row.get("phase", "")).startswith("env"):
+            return None
+        silent = time.time() - float(row["time"])
+        limit = self.recipe.engine.hang_seconds
+        if max(float(row["idle_seconds"]) + silent, silent) < limit:
+            return None
+        stack = stack_of("learner", learner.pid, self.layout)
+        self._hang = EnvError(
+            f"the env hangs in {row['phase']} for more than {limit:g} s",
+            expected="an env that answers; engine.hang_seconds sets the limit",
+            found=stack or "no Python stack: it hangs in native code",
+            remedy="look at the stack above, or raise engine.hang_seconds for a slow env",
+        )
+        learner.end()
+        return learner.poll()
+
+    def _crash_error(self, code: int) -> ErlError:
+        row = read_json(self.layout.process("learner")) or {}
+        phase = str(row.get("phase", "starting"))
+        kind = EnvError if phase.startswith("env") else ErlError
+        return kind(
+            f"the learner {describe_exit(code)} during: {phase}",
+            expected="a learner that lives as long as the run",
+            found=tail_of(self.layout.output("learner")) or "no last words",
+            remedy=f"the last checkpoint is kept: erl resume {self.layout.root}",
+        )
+
+    def _evaluator_error(self, evaluator: Child) -> ErlError:
+        code = evaluator.poll()
+        return ErlError(
+            f"the evaluator {describe_exit(code if code is not None else 0)}",
+            found=tail_of(self.layout.output("evaluator")) or "no last words",
+            remedy=f"the last checkpoint is kept: erl resume {self.layout.root}",
+        )
+
+    def _log_restart(self, role: str, error: ErlError, times: int) -> None:
+        self._events.write(
+            f"{role}_restart",
+            f"{error.message}; started anew from the last checkpoint ({times} in a row)",
+            level="warning",
+            found=error.found,
+        )
+
+    def _finish_evaluation(self, tick: Callable[[], None]) -> None:
+        """Let the evaluator look at the last snapshot."""
+        write_json(self.layout.control / "finish", {})
+        evaluator = self._evaluator
+        crashes = 0
+        while evaluator is not None and not self._stops:
+            code = evaluator.wait(TICK_SECONDS)
+            tick()
+            self._write_status("evaluating")
+            if code == 0:
+                return
+            if code is not None:
+                crashes += 1
+                self._error = reported("evaluator", self.layout)
+                if self._error is not None or crashes > self.recipe.engine.max_restarts:
+                    self._error = self._error or self._evaluator_error(evaluator)
+                    return
+                evaluator.end()
+                evaluator = self._evaluator = self._spawn("evaluator")
+
+    def _end_all(self, grace_seconds: float = 0.0) -> None:
+        for child in (self._evaluator, self._learner):
+            if child is not None:
+                child.end(grace_seconds)
+
+    def _steps(self) -> int:
+        return int((read_json(self.layout.process("learner")) or {}).get("steps", 0))
+
+    def _target_reached(self) -> bool:
+        target = self.recipe.train.target_return
+        curve = Curve(self.layout.evals)
+        curve.refresh()
+        return target is not None and any(
+            row["kind"] == "full" and float(row["return_mean"]) >= target for row in curve.rows
+        )
+
+    def _write_status(self, state: str, code: int | None = None, error: ErlError | None = None) -> None:
+        """At most once a second, unless the state changes."""
+        now = time.monotonic()
+        if state == self._state and now < self._status_due and code is None:
+            return
+        self._state, self._status_due = state, now + 1.0
+        row = read_json(self.layout.process("learner")) or {}
+        recipe = self.recipe
+        write_json(
+            self.layout.status,
+            {
+                "state": state,
+                "pid": os.getpid(),
+                "attempt": self.attempt,
+                "time": time.time(),
+                "name": self.layout.root.name,
+                "env": recipe.env.id,
+                "backend": recipe.env.backend,
+                "algorithm": recipe.algorithm.name,
+                "steps": int(row.get("steps", 0)),
+                "seconds": float(row.get("seconds", 0.0)),
+                "total_steps": recipe.train.total_steps,
+                "target_return": recipe.train.target_return,
+                "target_reached": self._reached,
+                "exit_code": code,
+                "error": str(error) if error is not None else None,
+            },
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """Supervise a run without a terminal: `python -m erlcli.engine.supervisor RUN_DIR`, as `--detach` starts it."""
+    layout = RunLayout(Path(arguments[0]))
+    lock = RunLock.acquire(layout.lock, patience_seconds=10.0)
+    return Supervisor(layout, lock).run().exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

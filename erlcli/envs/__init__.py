@@ -1,0 +1,1 @@
+"""Environment backends, all looking like `vecenv.VecEnv`."""

@@ -1,0 +1,91 @@
+"""What names an environment. Free of torch and gymnasium, so that a backend can be chosen before either is loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+# Ids whose dynamics, rewards, spaces and time limits in envpool are those of gymnasium under the same name.
+ENVPOOL_IDS = frozenset(
+    {
+        "Acrobot-v1", "Ant-v5", "BipedalWalker-v3", "BipedalWalkerHardcore-v3", "CartPole-v1", "HalfCheetah-v5",
+        "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5", "InvertedPendulum-v5",
+        "LunarLander-v3", "LunarLanderContinuous-v3", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1",
+        "Pusher-v5", "Reacher-v5", "Swimmer-v5", "Walker2d-v5",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """The `[env]` section as the backends see it; fields as in `recipe.schema.EnvSection`.
+
+    Attributes:
+        wrappers: (reference, kwargs) pairs, the innermost first.
+        threads: CPU threads of envpool; None for all cores.
+    """
+
+    id: str
+    backend: str = "auto"
+    num_envs: int = 1
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    wrappers: tuple[tuple[str, dict[str, Any]], ...] = ()
+    max_episode_steps: int | None = None
+    frame_stack: int = 1
+    threads: int | None = None
+
+
+def choose_backend(config: EnvConfig) -> tuple[str, str]:
+    """The backend that `auto` means here, and why.
+
+    Returns:
+        (backend name, reason as a clause for a log line).
+    """
+    if config.backend != "auto":
+        return config.backend, "the recipe asks for it"
+    if config.id not in ENVPOOL_IDS:
+        return "gymnasium", f"envpool is not known to have {config.id} as gymnasium has it"
+    if reason := envpool_refusal(config):
+        return "gymnasium", reason
+    if importlib.util.find_spec("envpool") is None:
+        if sys.platform != "linux":
+            return "gymnasium", "envpool exists for Linux only"
+        return (
+            "gymnasium",
+            "envpool is not installed (pip install 'erlcli[fast]' steps envs several times faster)",
+        )
+    return "envpool", "it is installed and has the id"
+
+
+def envpool_refusal(config: EnvConfig) -> str | None:
+    """What in `config` envpool can't do; None where it can do all."""
+    if config.kwargs:
+        return "env.kwargs are gymnasium's"
+    if config.wrappers:
+        return "env.wrappers are gymnasium's"
+    if config.frame_stack > 1:
+        return "env.frame_stack is done by gymnasium's wrapper"
+    return None
+
+
+def env_config(section: Any, num_envs: int, threads: int | None = None) -> EnvConfig:  # noqa: ANN401 - EnvSection
+    """An `[env]` section (any object with its fields) with `num_envs` environments.
+
+    Args:
+        section: `recipe.schema.EnvSection`, which this layer may not import.
+        num_envs: environments of this process.
+        threads: CPU threads of envpool.
+    """
+    wrappers = tuple((w, {}) if isinstance(w, str) else (w.path, w.kwargs) for w in section.wrappers)
+    return EnvConfig(
+        section.id,
+        section.backend,
+        num_envs,
+        section.kwargs,
+        wrappers,
+        section.max_episode_steps,
+        section.frame_stack,
+        threads,
+    )

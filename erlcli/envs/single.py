@@ -1,0 +1,174 @@
+"""One gymnasium environment from a config: by registered id, by module, or from a file beside the recipe."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TimeLimit
+
+from erlcli.envs.config import EnvConfig
+from erlcli.errors import EnvError, RecipeError
+
+
+def make_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """The environment with its wrappers, time limit, flattening and frame stack.
+
+    Raises:
+        RecipeError: there is no such env or wrapper, or an argument does not fit.
+        EnvError: the env fails while it is made.
+    """
+    env = _bare(config, render_mode)
+    for reference, kwargs in config.wrappers:
+        wrapper = _attribute(reference, "env.wrappers")
+        env = _call(partial(wrapper, env, **kwargs), f"env.wrappers {reference}")
+    if not isinstance(env.observation_space, spaces.Box):
+        env = _call(partial(FlattenObservation, env), f"env.id {config.id}: observation space")
+    if config.frame_stack > 1:
+        env = FrameStackObservation(env, config.frame_stack)
+    return env
+
+
+def _bare(config: EnvConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    kwargs = dict(config.kwargs)
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    what = f"env.id {config.id}"
+    if ":" in config.id:
+        target = _attribute(config.id, "env.id")
+        if target is not None:
+            env = _call(partial(target, **kwargs), what)
+            limit = config.max_episode_steps
+            return TimeLimit(env, limit) if limit is not None else env
+    if config.max_episode_steps is not None:
+        kwargs["max_episode_steps"] = config.max_episode_steps
+    return _call(partial(gymnasium.make, config.id, disable_env_checker=True, **kwargs), what)
+
+
+def _call(build: Callable[[], Any], what: str) -> gymnasium.Env[Any, Any]:
+    """`build()` with its failures in the user's words."""
+    try:
+        env = build()
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise RecipeError(f"{what}: a package is missing", remedy=str(error)) from None
+    except gymnasium.error.Error as error:
+        raise _unknown_id(what, error) from None
+    except ModuleNotFoundError as error:
+        raise RecipeError(f"{what}: {error}", remedy=f"pip install the package that has {error.name}") from None
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise _failed(what, error) from error
+        raise RecipeError(
+            f"{what}: {error}", expected="keyword arguments that the env takes", remedy="see env.kwargs"
+        ) from None
+    except (RecipeError, EnvError):
+        raise
+    except Exception as error:
+        raise _failed(what, error) from error
+    if not isinstance(env, gymnasium.Env):
+        raise RecipeError(f"{what}: not an environment", expected="a gymnasium.Env", found=type(env).__name__)
+    return env
+
+
+def _failed(what: str, error: Exception) -> EnvError:
+    return EnvError(
+        f"{what}: failed while it was made: {type(error).__name__}: {error}",
+        remedy="the env's own traceback is in errors/",
+        details={"traceback": "".join(traceback.format_exception(error))},
+    )
+
+
+def _unknown_id(what: str, error: Exception) -> RecipeError:
+    name = what.removeprefix("env.id ")
+    close = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.5)
+    return RecipeError(
+        f"{what}: {' '.join(str(error).split())}",
+        expected="a registered gymnasium id, package.module:Class, or ./file.py:Class",
+        found=name,
+        remedy=f"did you mean {', '.join(close)}?" if close else "erl envs lists what is installed",
+    )
+
+
+def _attribute(reference: str, key: str) -> Any:  # noqa: ANN401 - whatever the user names
+    """What `module:name` or `file.py:name` refers to; None where gymnasium itself may know `module:Id`.
+
+    Raises:
+        RecipeError: there is no such file, module or name.
+        EnvError: importing it fails.
+    """
+    source, colon, name = reference.partition(":") if not reference.startswith("/") else _split_path(reference)
+    if not colon or not name:
+        raise RecipeError(
+            f"{key} {reference}: names no class",
+            expected="package.module:Class or ./file.py:Class",
+            found=reference,
+        )
+    module = _from_file(Path(source), key) if source.endswith(".py") else _from_module(source, key)
+    found = getattr(module, name, None)
+    if found is None:
+        if key == "env.id" and name in {i.split(":")[-1] for i in gymnasium.registry}:
+            return None
+        public = [n for n in vars(module) if not n.startswith("_")]
+        close = difflib.get_close_matches(name, public, n=1, cutoff=0.4)
+        raise RecipeError(
+            f"{key} {reference}: {source} has no {name}",
+            expected="the name of a class or function in it",
+            found=name,
+            remedy=f"did you mean {close[0]}?" if close else None,
+        )
+    return found
+
+
+def _split_path(reference: str) -> tuple[str, str, str]:
+    source, colon, name = reference.rpartition(":")
+    return source, colon, name
+
+
+def _from_module(name: str, key: str) -> Any:  # noqa: ANN401 - a module
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # console scripts, unlike `python -m`, don't see the current folder
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and name.startswith(error.name):
+            raise RecipeError(
+                f"{key} {name}: no such module",
+                expected="a module that Python finds from here",
+                found=f"nothing called {error.name}",
+                remedy="pip install it, or run from the folder that holds it",
+            ) from None
+        raise RecipeError(f"{key} {name}: {error}", remedy=f"pip install {error.name}") from None
+    except Exception as error:
+        raise _failed(f"{key} {name}", error) from error
+
+
+def _from_file(path: Path, key: str) -> Any:  # noqa: ANN401 - a module
+    if not path.is_file():
+        raise RecipeError(f"{key} {path}: no such file", remedy="paths are relative to the recipe's folder")
+    name = f"erl_env_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise RecipeError(f"{key} {path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))  # the file's neighbours, as if it were run as a script
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise _failed(f"{key} {path}", error) from error
+    return module

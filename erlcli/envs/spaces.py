@@ -1,0 +1,56 @@
+"""Gymnasium spaces to the tool's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from erlcli.core.types import ActionSpace, Box, Discrete, MultiDiscrete
+from erlcli.errors import RecipeError
+
+
+def obs_box(space: spaces.Space[Any], env_id: str) -> Box:
+    """The observation space, which wrappers have flattened to a box where it was none.
+
+    Raises:
+        RecipeError: it is still none.
+    """
+    if not isinstance(space, spaces.Box):
+        raise RecipeError(
+            f"env.id {env_id}: observation space not supported",
+            expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those",
+            found=str(space),
+            remedy="turn it into one of those with a wrapper: env.wrappers",
+        )
+    dtype = "uint8" if space.dtype == np.uint8 else "float32"
+    return Box(tuple(space.shape), dtype, _floats(space.low), _floats(space.high))
+
+
+def action_space(space: spaces.Space[Any], env_id: str) -> ActionSpace:
+    """The action space.
+
+    Raises:
+        RecipeError: no algorithm can act in it.
+    """
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n), int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        start = tuple(int(x) for x in np.asarray(space.start).flatten())
+        nvec = tuple(int(n) for n in space.nvec.flatten())
+        return MultiDiscrete(nvec, tuple(space.shape), str(space.dtype), start if any(start) else ())
+    if isinstance(space, spaces.MultiBinary):
+        return MultiDiscrete((2,) * int(np.prod(space.shape)), tuple(space.shape), str(space.dtype))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return Box(tuple(space.shape), str(space.dtype), _floats(space.low), _floats(space.high))
+    raise RecipeError(
+        f"env.id {env_id}: action space not supported",
+        expected="Discrete, MultiDiscrete, MultiBinary or a Box of floats",
+        found=str(space),
+        remedy="turn it into one of those with a wrapper: env.wrappers",
+    )
+
+
+def _floats(bounds: Any) -> tuple[float, ...]:  # noqa: ANN401 - numpy array
+    return tuple(float(x) for x in np.asarray(bounds, dtype=np.float64).flatten())

@@ -1,0 +1,61 @@
+"""The protocol of every backend, and the way to one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from erlcli.core.types import EnvSpec, Step
+from erlcli.envs.config import EnvConfig, choose_backend
+
+
+class VecEnv(Protocol):
+    """N environments stepped together; tensors live on `spec.device`.
+
+    Attributes:
+        spec: spaces, N, time limit, device.
+    """
+
+    spec: EnvSpec
+
+    def reset(self, seed: int, first_index: int = 0) -> Tensor:
+        """Start every environment anew.
+
+        Args:
+            seed: of all N environments; each derives its own from it and its index.
+            first_index: index of the first environment among those of all workers.
+
+        Returns:
+            (N, *obs), valid until the next call.
+
+        Raises:
+            EnvError: an environment failed.
+        """
+
+    def step(self, action: Tensor) -> Step:
+        """Step with (N, *action) in the policy's own units.
+
+        Raises:
+            EnvError: an environment failed.
+        """
+
+    def close(self) -> None:
+        """Release everything; twice is fine."""
+
+
+def make_vec_env(config: EnvConfig) -> VecEnv:
+    """The environments of a recipe.
+
+    Raises:
+        RecipeError: there is no such env, or its spaces are of no supported kind.
+        EnvError: the env fails while it is made.
+    """
+    backend, _ = choose_backend(config)
+    if backend == "envpool":
+        from erlcli.envs.envpool import EnvpoolVecEnv
+
+        return EnvpoolVecEnv(config)
+    from erlcli.envs.gymnasium import GymnasiumVecEnv
+
+    return GymnasiumVecEnv(config)

@@ -1,0 +1,107 @@
+"""Errors that a user can act on, each with its exit code.
+
+Every message names the thing that is wrong (a recipe key, a file, a process), what was expected, what was found and
+what to do. Anything that is not an `ErlError` is a defect of the tool itself and leaves with exit code 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ErlError(Exception):
+    """A failure with a message for the user.
+
+    Args:
+        message: what is wrong, naming the key or file.
+        expected: what would have been right.
+        found: what was there instead.
+        remedy: what the user can do about it.
+        details: JSON-able facts for `errors/<process>.json` (traceback of the env, its seed and step ...).
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        expected: str | None = None,
+        found: str | None = None,
+        remedy: str | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.expected = expected
+        self.found = found
+        self.remedy = remedy
+        self.details = details or {}
+
+    def __str__(self) -> str:
+        """The whole message, one fact a line."""
+        lines = [self.message]
+        for label in ("expected", "found", "remedy"):
+            value = getattr(self, label)
+            if value is not None:
+                lines.append(f"  {label + ':':<10}{value}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """What crosses a process boundary; `from_json` gives the same error back."""
+        return {
+            "kind": type(self).__name__,
+            "exit_code": self.exit_code,
+            "message": self.message,
+            "expected": self.expected,
+            "found": self.found,
+            "remedy": self.remedy,
+            "details": self.details,
+        }
+
+    @staticmethod
+    def from_json(row: dict[str, Any]) -> ErlError:
+        """The error that `to_json` wrote, as an instance of its own class."""
+        kind = _KINDS.get(str(row.get("kind")), ErlError)
+        return kind(
+            str(row.get("message", "unknown error")),
+            expected=row.get("expected"),
+            found=row.get("found"),
+            remedy=row.get("remedy"),
+            details=row.get("details") or {},
+        )
+
+
+class RecipeError(ErlError):
+    """A recipe, an option or a path that can't be used."""
+
+    exit_code = 2
+
+
+class EnvError(ErlError):
+    """The environment raised, hung, left, or returned something that is no transition."""
+
+    exit_code = 3
+
+
+class DivergedError(ErlError):
+    """A loss, gradient or weight became NaN or infinite."""
+
+    exit_code = 4
+
+
+class OwnedError(ErlError):
+    """The run belongs to a live process."""
+
+    exit_code = 5
+
+
+class DamagedError(ErlError):
+    """A checkpoint that does not match its manifest, or can't be read."""
+
+    exit_code = 6
+
+
+_KINDS: dict[str, type[ErlError]] = {
+    kind.__name__: kind for kind in (ErlError, RecipeError, EnvError, DivergedError, OwnedError, DamagedError)
+}

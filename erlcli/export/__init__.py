@@ -1,0 +1,1 @@
+"""Trained policies in formats that run without the tool."""

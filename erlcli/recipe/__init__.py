@@ -1,0 +1,1 @@
+"""Recipes: TOML in, a validated `Recipe` out."""

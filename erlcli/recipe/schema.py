@@ -1,0 +1,153 @@
+"""The typed recipe. Every field has a description, a range and a default; unknown keys are errors.
+
+`erl recipes schema` prints these models as JSON Schema, which makes editors complete and check recipes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+
+from erlcli.algorithms.config.base import AlgorithmConfig
+
+Auto = Literal["auto"]
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen and strict about unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrainSection(Section):
+    """What is to be reached, and with what budget."""
+
+    total_steps: int = Field(gt=0, description="Budget in env transitions, over all envs.")
+    target_return: float | None = Field(
+        None,
+        description="Stop once the mean return of eval.episodes episodes reaches this; unset to use it all.",
+    )
+    seed: int = Field(0, ge=0, lt=2**63, description="All randomness of a run derives from it.")
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N; where the learner computes.")
+
+
+class WrapperSpec(Section):
+    """A gymnasium wrapper with arguments."""
+
+    path: str = Field(description="`package.module:Class`, or `./file.py:Class` beside the recipe.")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments after the env.")
+
+
+class EnvSection(Section):
+    """The environment, and how many of it."""
+
+    id: str = Field(
+        min_length=1,
+        description="A registered gymnasium id, `package.module:Class`, or `./file.py:Class` beside the recipe.",
+    )
+    backend: Literal["auto", "gymnasium", "envpool"] = Field(
+        "auto",
+        description="auto takes envpool where it is installed and knows the id. Evaluation: gymnasium.",
+    )
+    num_envs: int = Field(8, ge=1, le=65536, description="Environments stepped together, over all workers.")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the env.")
+    wrappers: list[str | WrapperSpec] = Field(
+        default_factory=list,
+        description="Wrappers, the innermost first; training and evaluation use the same.",
+    )
+    max_episode_steps: int | None = Field(
+        None, ge=1, description="Time limit; unset for the env's own. Reaching it truncates."
+    )
+    frame_stack: int = Field(1, ge=1, le=64, description="Observations stacked along a new first axis.")
+
+
+class NetworkSection(Section):
+    """The networks of actor and critic."""
+
+    hidden: list[Annotated[int, Field(ge=1, le=65536)]] = Field(
+        default_factory=lambda: [64, 64], description="Widths of the hidden layers."
+    )
+    activation: Literal["tanh", "relu", "elu", "silu", "gelu"] = Field(
+        "tanh", description="Activation of the hidden layers."
+    )
+    layer_norm: bool = Field(False, description="Normalise hidden layers before the activation.")
+
+
+class NormalizeSection(Section):
+    """Running statistics, kept with the policy and frozen at evaluation."""
+
+    obs: bool = Field(False, description="Observations to mean 0 and std 1.")
+    reward: bool = Field(False, description="Rewards divided by the std of the discounted return.")
+    obs_clip: float = Field(10.0, gt=0, description="Largest magnitude of a normalised observation.")
+    reward_clip: float = Field(10.0, gt=0, description="Largest magnitude of a normalised reward.")
+
+
+class EngineSection(Section):
+    """Processes and threads."""
+
+    workers: int = Field(0, ge=0, le=1024, description="Worker processes that step envs; 0 steps them in the learner.")
+    lag: int = Field(
+        0, ge=0, le=1, description="1 lets workers collect the next rollout during an update (needs workers)."
+    )
+    threads: int | Auto = Field("auto", description="CPU threads of the learner's tensor operations.")
+    env_threads: int | Auto = Field("auto", description="CPU threads of envpool, per process.")
+    hang_seconds: float = Field(
+        60.0, gt=0, description="A process that makes no progress for this long is taken for hung."
+    )
+    max_restarts: int = Field(
+        3,
+        ge=0,
+        description="Restarts of a failed process in a row; one that gets something done starts anew.",
+    )
+
+
+class EvalSection(Section):
+    """Evaluation: a process of its own, with the deterministic policy, on gymnasium."""
+
+    episodes: int = Field(100, ge=1, description="Episodes that crown a best policy or end the run.")
+    probe_episodes: int = Field(20, ge=1, description="Episodes of the first look at a snapshot.")
+    every_steps: int | Auto = Field("auto", description="Steps between snapshots; auto is a 50th of the budget.")
+    num_envs: int = Field(10, ge=1, le=1024, description="Environments stepped together by the evaluator.")
+    seed: int = Field(1, ge=0, description="Of the fixed set of episodes; never shared with training.")
+    keep_snapshots: bool = Field(False, description="Keep all snapshots instead of only those still to evaluate.")
+
+
+class CheckpointSection(Section):
+    """Restart points."""
+
+    every_steps: int | Auto = Field("auto", description="Steps between checkpoints; auto is a 10th of the budget.")
+    keep: int = Field(3, ge=1, description="Newest checkpoints kept, beside the best policy.")
+
+
+class LogSection(Section):
+    """What is recorded how often."""
+
+    every: int | Auto = Field("auto", description="Updates between metric rows; auto keeps below 20,000 rows.")
+    tensorboard: bool = Field(True, description="Write TensorBoard events to tb/.")
+
+
+A = TypeVar("A", bound=AlgorithmConfig)
+
+
+class Recipe(Section, Generic[A]):
+    """A whole run."""
+
+    train: TrainSection = Field(description=TrainSection.__doc__)
+    env: EnvSection = Field(description=EnvSection.__doc__)
+    algorithm: SerializeAsAny[A] = Field(description="The algorithm and its hyper-parameters.")
+    network: NetworkSection = Field(default_factory=NetworkSection, description=NetworkSection.__doc__)
+    normalize: NormalizeSection = Field(default_factory=NormalizeSection, description=NormalizeSection.__doc__)
+    engine: EngineSection = Field(default_factory=EngineSection, description=EngineSection.__doc__)
+    eval: EvalSection = Field(default_factory=EvalSection, description=EvalSection.__doc__)
+    checkpoint: CheckpointSection = Field(default_factory=CheckpointSection, description=CheckpointSection.__doc__)
+    log: LogSection = Field(default_factory=LogSection, description=LogSection.__doc__)
+
+    @property
+    def steps_per_rollout(self) -> int:
+        """Env transitions of one rollout, T * N; reset-only rows of envpool count here though they aren't steps."""
+        return self.algorithm.rollout_length * self.env.num_envs
+
+    def to_toml(self) -> dict[str, Any]:
+        """The recipe as TOML values; what is None is left out, since TOML has no null."""
+        return self.model_dump(mode="json", exclude_none=True)
