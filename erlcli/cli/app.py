@@ -8,7 +8,7 @@ import traceback
 import typer
 
 import erlcli
-from erlcli.cli import train
+from erlcli.cli import bench, resume, train
 from erlcli.cli.output import fail
 from erlcli.errors import ErlError
 
@@ -20,6 +20,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train")(train.train)
+app.command("resume")(resume.resume)
+app.command("bench")(bench.bench)
 
 
 def _version(value: bool) -> None:

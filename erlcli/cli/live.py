@@ -27,16 +27,15 @@ class Watcher:
     def __init__(self, view: RunView) -> None:
         self.view = view
         self.started = time.monotonic()
-        self._events = 0
-        self._evals = 0
+        self.refresh()  # what an earlier attempt did is no news
 
     def refresh(self) -> tuple[list[Row], list[Row]]:
         """Read on; new events and new evaluations."""
         view = self.view
+        seen, last = len(view.events), (view.evals.rows or [{}])[-1]
         view.refresh()
-        events, evals = view.events[self._events :], view.evals.rows[min(self._evals, len(view.evals.rows)) :]
-        self._events, self._evals = len(view.events), len(view.evals.rows)
-        return events, evals
+        position = next((i for i, row in enumerate(view.evals.rows) if row is last), -1)
+        return view.events[seen:], view.evals.rows[position + 1 :]
 
 
 class PlainView:

@@ -14,10 +14,15 @@ from erlcli.engine.plan import resolve
 from erlcli.engine.supervisor import Outcome, Supervisor
 from erlcli.envs.config import choose_backend, env_config
 from erlcli.errors import ErlError, RecipeError
-from erlcli.recipe.load import dump, load
+from erlcli.recipe.load import AnyRecipe, dump, load
 from erlcli.runs.layout import RunLayout, check_name, next_free
 from erlcli.runs.lock import RunLock, is_owned
 from erlcli.runs.view import RunView
+
+HEADER = "# Resolved: `erl train` of this file repeats the run.\n"
+PATIENCE_SECONDS = 12.0  # a learner whose supervisor was killed saves a checkpoint before it leaves
+FIXED = ("env.id", "env.num_envs", "env.frame_stack", "algorithm.name", "network.hidden", "network.activation",
+         "network.layer_norm", "normalize.obs", "normalize.reward")  # fmt: skip
 
 
 def create(reference: str, overrides: list[str], name: str | None, run_dir: Path | None) -> RunLayout:
@@ -38,7 +43,7 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     layout = RunLayout(root.absolute())
     try:
         layout.create()
-        layout.recipe.write_text(f"# Resolved: `erl train` of this file repeats the run.\n{dump(recipe)}")
+        layout.recipe.write_text(HEADER + dump(recipe))
     except FileExistsError:
         raise RecipeError(
             f"{root}: exists and is not empty",
@@ -56,19 +61,65 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     return layout
 
 
-def drive(layout: RunLayout, *, plain: bool, detach: bool, json_output: bool, fresh: bool) -> int:
+def claim(layout: RunLayout, overrides: list[str] | None = None) -> RunLock:
+    """Take the lock of a run, then change its recipe where that is asked for.
+
+    Raises:
+        OwnedError: a live process has it, and does not leave within seconds.
+        RecipeError: the changed recipe can't be used.
+    """
+    if is_owned(layout.lock):
+        print("waiting for the run's processes to leave", file=sys.stderr)
+    lock = RunLock.acquire(layout.lock, patience_seconds=PATIENCE_SECONDS)
+    if overrides:
+        before, after = load(layout.recipe), load(layout.recipe, overrides)
+        fixed = [key for key in FIXED if _at(before, key) != _at(after, key)]
+        if fixed:
+            raise RecipeError(
+                f"--set {fixed[0]}: can't change within a run",
+                expected=f"{_at(before, fixed[0])!r}, which its checkpoints are made for",
+                found=repr(_at(after, fixed[0])),
+                remedy=f"erl train {shorten(layout.recipe)} --set {fixed[0]}=... starts a new run",
+            )
+        layout.recipe.write_text(HEADER + dump(after))
+    return lock
+
+
+def nothing_left(layout: RunLayout) -> bool:
+    """Whether the run is at its end, which is then said."""
+    view = RunView(layout)
+    view.refresh()
+    summary, recipe = view.summary(), load(layout.recipe)
+    target, best = recipe.train.target_return, summary["best_return"]
+    used = summary["steps"] >= recipe.train.total_steps
+    if summary["state"] != "finished" or not (used or (target is not None and best is not None and best >= target)):
+        return False
+    if recipe.train.total_steps != summary["total_steps"]:
+        return used
+    reason = "has used its budget" if used else f"has reached its target of {target:g}"
+    print(f"{shorten(layout.root)} {reason}: nothing is left to do")
+    print(f"  train on   erl resume {shorten(layout.root)} --set train.total_steps={2 * recipe.train.total_steps}")
+    return True
+
+
+def _at(recipe: AnyRecipe, key: str) -> object:
+    section, _, field = key.partition(".")
+    return getattr(getattr(recipe, section), field)
+
+
+def drive(layout: RunLayout, lock: RunLock, *, plain: bool, detach: bool, json_output: bool) -> int:
     """Train a run directory to its end, showing what happens; the exit code.
 
     Args:
         layout: with a recipe.
+        lock: of the directory.
         plain: lines even on a terminal.
-        detach: start a supervisor of its own session and return.
+        detach: start a supervisor in a session of its own and return.
         json_output: print a JSON summary at the end, and nothing else on stdout.
-        fresh: the directory was made for this; it goes again if the recipe turns out to be unusable.
     """
     if detach:
-        return _detach(layout)
-    lock = RunLock.acquire(layout.lock, patience_seconds=0.0 if fresh else 10.0)
+        return _detach(layout, lock)
+    fresh = not any(layout.checkpoints.iterdir())
     watcher = Watcher(RunView(layout))
     interactive = sys.stdout.isatty() and not plain and not json_output
     view = LiveView(watcher) if interactive else PlainView(watcher, quiet=json_output)
@@ -127,21 +178,22 @@ def shorten(path: Path) -> str:
         return str(path)
 
 
-def _detach(layout: RunLayout) -> int:
+def _detach(layout: RunLayout, lock: RunLock) -> int:
     log = layout.output("supervisor")
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "erlcli.engine.supervisor", str(layout.root)],
+            [sys.executable, "-m", "erlcli.engine.supervisor", str(layout.root), str(lock.fd)],
+            pass_fds=(lock.fd,),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
-    deadline = time.monotonic() + 10.0
-    while not is_owned(layout.lock) and time.monotonic() < deadline:
+    while not layout.status.exists():
         if process.poll() is not None:
             raise ErlError(f"{layout.root}: the supervisor did not start", found=log.read_text()[-500:])
         time.sleep(0.02)
+    lock.release()
     root = shorten(layout.root)
     print(f"training in the background: {root}")
     print(f"  look    erl ps; tail -f {root}/metrics.jsonl")

@@ -35,4 +35,5 @@ def train(
     if device is not None:
         overrides.append(f'train.device="{device}"')
     layout = session.create(recipe, overrides, name, run_dir)
-    raise typer.Exit(session.drive(layout, plain=no_tui, detach=detach, json_output=json_output, fresh=True))
+    lock = session.claim(layout)
+    raise typer.Exit(session.drive(layout, lock, plain=no_tui, detach=detach, json_output=json_output))

@@ -15,6 +15,8 @@ from erlcli.core.types import EnvSpec
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe
 
+WIDE = 256  # width of a hidden layer from which more than one thread pays
+
 
 def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
     """What algorithms are built from; `spec` is that of one process, the context speaks of all workers' envs."""
@@ -76,10 +78,13 @@ def device(name: str) -> torch.device:
 def threads(recipe: AnyRecipe) -> int:
     """CPU threads for the learner's tensor operations.
 
-    With workers and lag, learner and workers run at the same time and share the cores; otherwise they take turns.
+    Small layers are done before a second thread has woken up, and the cores are better left to environments and
+    evaluation. With workers and lag, learner and workers run at the same time and share the cores.
     """
     if recipe.engine.threads != "auto":
         return recipe.engine.threads
+    if max(recipe.network.hidden, default=0) < WIDE:
+        return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     busy = recipe.engine.workers if recipe.engine.lag else 0
     return max(1, min(cores - busy, 8))

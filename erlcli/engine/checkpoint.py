@@ -51,7 +51,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        tensors, values = _split(checkpoint.learner)
+        tensors, values = flatten(checkpoint.learner)
         _save_tensors(temporary / POLICY, checkpoint.policy)
         _save_tensors(temporary / LEARNER, tensors)
         state = {"format": FORMAT, **checkpoint.state, "learner": values}
@@ -204,14 +204,14 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-def _split(tree: dict[str, Any], prefix: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
+def flatten(tree: dict[str, Any], prefix: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Nested dicts to flat `a/b/c` names: the tensors, and the rest."""
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
-            inner_tensors, inner_values = _split(value, name + "/")
+            inner_tensors, inner_values = flatten(value, name + "/")
             tensors |= inner_tensors
             values |= inner_values
         elif isinstance(value, torch.Tensor):
@@ -222,7 +222,7 @@ def _split(tree: dict[str, Any], prefix: str = "") -> tuple[dict[str, Tensor], d
 
 
 def _join(tensors: dict[str, Tensor], values: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `_split`."""
+    """The inverse of `flatten`."""
     tree: dict[str, Any] = {}
     for name, value in {**tensors, **values}.items():
         *folders, leaf = name.split("/")

@@ -31,7 +31,12 @@ class Child:
 
     @staticmethod
     def spawn(
-        name: str, module: str, arguments: Sequence[str], log: Path, threads: int, inherit: Sequence[int] = ()
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        log: Path,
+        threads: int | None = None,
+        inherit: Sequence[int] = (),
     ) -> Child:
         """Start `python -m module arguments... lifeline_fd`.
 
@@ -40,15 +45,16 @@ class Child:
             module: with a `main` that takes the arguments, the last of which is the lifeline.
             arguments: of the command line.
             log: where its standard output and error go.
-            threads: of its numeric libraries.
+            threads: of its numeric libraries; None for all cores.
             inherit: file descriptors that it shall keep.
         """
         reading, writing = os.pipe()
-        count = str(threads)
+        count = str(threads or os.cpu_count() or 1)
         environment = os.environ | {
             "OMP_NUM_THREADS": count,
             "MKL_NUM_THREADS": count,
             "OPENBLAS_NUM_THREADS": count,
+            "OMP_WAIT_POLICY": "PASSIVE",  # idle threads that spin would take the cores from the environments
             "PYTHONUNBUFFERED": "1",
         }
         try:

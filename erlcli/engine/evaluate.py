@@ -5,10 +5,13 @@ Dimension letters: N environments.
 
 from __future__ import annotations
 
+import contextlib
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,12 +21,15 @@ from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec
 from erlcli.engine.failures import Interrupted
+from erlcli.engine.video import Frame, picture, rendering_env
 from erlcli.envs.config import EnvConfig
+from erlcli.envs.gymnasium import scalar
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
-from erlcli.errors import EnvError
+from erlcli.errors import DivergedError, EnvError
 
-Frame = NDArray[np.uint8]
+DEFAULT_FPS = 30.0  # of envs that don't say
+CHUNK = 1 << 20  # numbers that the bootstrap draws at once
 
 
 @dataclass
@@ -43,7 +49,7 @@ class Scores:
         return Scores(self.returns + other.returns, self.lengths + other.lengths)
 
     def summary(self, seed: int) -> dict[str, Any]:
-        """Statistics as `erl eval --json` prints them; `seed` is of the bootstrap."""
+        """Statistics of at least one episode as `erl eval --json` prints them; `seed` is of the bootstrap."""
         returns = np.asarray(self.returns)
         low, high = bootstrap_ci(returns, iqm, seed)
         return {
@@ -76,38 +82,88 @@ def bootstrap_ci(
     confidence: float = 0.95,
     samples: int = 2000,
 ) -> tuple[float, float]:
-    """Percentile bootstrap of a statistic that takes `axis`."""
-    draws = np.random.default_rng(seed).integers(0, len(values), (samples, len(values)))
-    drawn = statistic(values[draws], axis=-1)
+    """Percentile bootstrap.
+
+    Args:
+        values: (K,) at least one.
+        statistic: takes an array and `axis`, like `numpy.mean`.
+        seed: of the draws.
+        confidence: share of the draws between the bounds.
+        samples: draws of K values with replacement.
+
+    Returns:
+        Lower and upper bound of the statistic.
+    """
+    random = np.random.default_rng(seed)
+    rows = max(1, CHUNK // len(values))
+    drawn = np.concatenate(
+        [
+            statistic(values[random.integers(0, len(values), (min(rows, samples - first), len(values)))], axis=-1)
+            for first in range(0, samples, rows)
+        ]
+    )
     tail = 100 * (1 - confidence) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail])
     return float(low), float(high)
 
 
+@dataclass
+class _Seat:
+    """One environment, and what it has to play.
+
+    Attributes:
+        env: of its own.
+        places: positions in the list of episodes, the one at play first.
+        steps: of the episode at play.
+        total: return of the episode at play.
+    """
+
+    env: gymnasium.Env[Any, Any]
+    places: list[int]
+    steps: int = 0
+    total: float = 0.0
+
+
 class Evaluation:
-    """Runs episodes of one environment.
+    """Plays episodes of one environment.
+
+    An episode's seed depends on the evaluation's seed and the episode's number alone. How many environments take turns
+    therefore changes no start state; only the rounding of matrix products may depend on their number.
 
     Args:
         config: the env with its training wrappers; `num_envs` are stepped together.
         seed: of the fixed set: episode i always starts from the same state.
         render_mode: of the first environment.
+
+    Raises:
+        RecipeError: there is no such env, or its spaces are of no supported kind.
+        EnvError: the env fails while it is made, or knows no such render mode.
     """
 
     def __init__(self, config: EnvConfig, seed: int, render_mode: str | None = None) -> None:
         self.config = config
         self.seed = seed
-        self.envs = [make_env(config, render_mode if i == 0 else None) for i in range(config.num_envs)]
-        env = self.envs[0]
-        self.spec = EnvSpec(obs_box(env.observation_space, config.id), action_space(env.action_space, config.id), 1)
-        self._map = ActionMap(self.spec.action)
+        self.envs: list[gymnasium.Env[Any, Any]] = []
+        try:
+            self.envs.append(make_env(config) if render_mode is None else rendering_env(config, render_mode))
+            self.envs.extend(make_env(config) for _ in range(config.num_envs - 1))
+            env = self.envs[0]
+            obs, action = obs_box(env.observation_space, config.id), action_space(env.action_space, config.id)
+        except BaseException:
+            self.close()
+            raise
+        self.spec = EnvSpec(obs, action, 1)
+        self.fps = float(env.metadata.get("render_fps") or DEFAULT_FPS)
+        self._map = ActionMap(action)
 
-    @torch.inference_mode()
     def run(
         self,
         policy: Policy,
         episodes: Sequence[int],
         *,
         on_step: Callable[[int], None] | None = None,
+        on_episode: Callable[[int, float, int], None] | None = None,
+        watch: Callable[[int, int, float], None] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Scores:
         """Play the numbered episodes.
@@ -117,71 +173,151 @@ class Evaluation:
         Args:
             policy: acts greedily.
             episodes: numbers within the fixed set.
-            on_step: called after each step with the number of episodes that are done.
+            on_step: called after each step of all envs with the number of episodes that are done.
+            on_episode: called with number, return and length of each episode as it ends.
+            watch: called with the first env's episode number, steps and return so far, after each of its resets and
+                steps: the moments at which `render` gives the frames of a film.
             stop: whether to give up.
 
         Raises:
             Interrupted: `stop` said so.
-            EnvError: an environment failed.
+            EnvError: an environment raised, or returned something that is no transition.
+            DivergedError: the policy's action is NaN or infinite.
         """
         count = min(len(self.envs), len(episodes))
-        queues = [list(range(j, len(episodes), count)) for j in range(count)]
+        seats = [_Seat(self.envs[j], list(range(j, len(episodes), count))) for j in range(count)]
         returns, lengths = [0.0] * len(episodes), [0] * len(episodes)
-        obs = np.zeros((count, *self.spec.obs.shape), dtype=self.spec.obs.dtype)
+        obs = np.zeros((count, *self.spec.obs.shape), dtype=self.spec.obs.dtype)  # (N, *obs), ours: envs reuse theirs
         tensor = torch.from_numpy(obs)
+
+        def begin(j: int) -> None:
+            seats[j].steps, seats[j].total = 0, 0.0
+            self._reset(seats[j], episodes[seats[j].places[0]], obs[j : j + 1])
+            if watch is not None and j == 0:
+                watch(episodes[seats[0].places[0]], 0, 0.0)
+
         for j in range(count):
-            obs[j] = self._reset(j, episodes[queues[j][0]])
-        active = list(range(count))
-        done = 0
+            begin(j)
+        active, done = list(range(count)), 0
         while active:
             if stop():
                 raise Interrupted
-            actions = self._map(policy.act_greedy(tensor)).numpy()
+            actions = self._actions(policy, tensor)
             for j in list(active):
-                place = queues[j][0]
-                obs[j], reward, ended = self._step(j, actions[j], episodes[place])
-                returns[place] += reward
-                lengths[place] += 1
-                if ended:
-                    done += 1
-                    queues[j].pop(0)
-                    if queues[j]:
-                        obs[j] = self._reset(j, episodes[queues[j][0]])
-                    else:
-                        active.remove(j)
+                seat = seats[j]
+                place = seat.places[0]
+                ended = self._step(seat, actions[j], episodes[place], obs[j : j + 1])
+                if watch is not None and j == 0:
+                    watch(episodes[place], seat.steps, seat.total)
+                if not ended:
+                    continue
+                done += 1
+                returns[place], lengths[place] = seat.total, seat.steps
+                if on_episode is not None:
+                    on_episode(episodes[place], seat.total, seat.steps)
+                seat.places.pop(0)
+                if seat.places:
+                    begin(j)
+                else:
+                    active.remove(j)
             if on_step is not None:
                 on_step(done)
         return Scores(returns, lengths)
 
-    def _reset(self, j: int, episode: int) -> Any:  # noqa: ANN401 - an observation
-        try:
-            obs, _ = self.envs[j].reset(seed=derive(self.seed, "eval", episode))
-        except Exception as error:
-            raise self._failure("reset", episode, error) from error
-        return obs
+    def _actions(self, policy: Policy, obs: torch.Tensor) -> NDArray[Any]:
+        """(N, *action) in the env's units."""
+        with torch.inference_mode():
+            raw = policy.act_greedy(obs)
+            actions: NDArray[Any] = self._map(raw).numpy()
+        if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
+            raise DivergedError(
+                "the policy gives an action that is NaN or infinite",
+                expected="finite actions for finite observations",
+                found=f"{raw.flatten().tolist()!r:.100}",
+                remedy="evaluate an earlier checkpoint: --checkpoint STEPS",
+            )
+        return actions
 
-    def _step(self, j: int, action: Any, episode: int) -> tuple[Any, float, bool]:  # noqa: ANN401
+    def _reset(self, seat: _Seat, episode: int, row: NDArray[Any]) -> None:
         try:
-            obs, reward, terminated, truncated, _ = self.envs[j].step(action)
-            value = float(np.asarray(reward).reshape(()))
+            result = seat.env.reset(seed=derive(self.seed, "eval", episode))
         except Exception as error:
-            raise self._failure("step", episode, error) from error
-        return obs, value, bool(terminated or truncated)
+            raise self._failure("reset", seat, episode, error) from error
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self._failure("reset", seat, episode, None, f"{result!r:.100}, not (obs, info)")
+        self._store("reset", seat, episode, result[0], row)
 
-    def _failure(self, call: str, episode: int, error: Exception) -> EnvError:
+    def _step(self, seat: _Seat, action: Any, episode: int, row: NDArray[Any]) -> bool:  # noqa: ANN401
+        """Step one env; whether its episode is over."""
+        seat.steps += 1
+        try:
+            result = seat.env.step(action)
+        except Exception as error:
+            raise self._failure("step", seat, episode, error) from error
+        if not isinstance(result, tuple) or len(result) != 5:
+            what = f"{len(result)} values" if isinstance(result, tuple) else repr(result)[:100]
+            raise self._failure("step", seat, episode, None, f"{what}, not (obs, reward, terminated, truncated, info)")
+        obs, reward, terminated, truncated, _ = result
+        self._store("step", seat, episode, obs, row)
+        value, flags = scalar(reward), (scalar(terminated), scalar(truncated))
+        if value is None or not np.isfinite(value):
+            raise self._failure("step", seat, episode, None, f"a reward of {reward!r:.100}, no finite number")
+        if None in flags:
+            what = f"flags {terminated!r:.50} and {truncated!r:.50}, no booleans"
+            raise self._failure("step", seat, episode, None, what)
+        seat.total += value
+        return any(flags)
+
+    def _store(self, call: str, seat: _Seat, episode: int, obs: Any, row: NDArray[Any]) -> None:  # noqa: ANN401
+        """Copy an observation into its row (1, *obs), if it is one; the rules are those of training."""
+        try:
+            array = np.asarray(obs)
+        except ValueError as error:  # ragged lists
+            raise self._failure(call, seat, episode, error, f"no observation: {obs!r:.100}") from None
+        images = row.dtype == np.uint8
+        problem = None
+        if array.shape != row.shape[1:]:
+            problem = f"an observation of shape {array.shape}, not {row.shape[1:]}"
+        elif array.dtype.kind not in ("biu" if images else "biuf"):
+            problem = f"an observation of {array.dtype}, where {row.dtype} is due"
+        elif images and array.dtype != np.uint8 and not ((array >= 0) & (array <= 255)).all():
+            problem = f"{array.dtype} pixels outside of 0 ... 255"
+        else:
+            with np.errstate(over="ignore"):  # what float32 can't hold becomes infinite, and is refused as such
+                row[0] = array
+            if not images and not np.isfinite(row).all():
+                problem = f"a NaN or infinite observation: {obs!r:.200}"
+        if problem is not None:
+            raise self._failure(call, seat, episode, None, problem)
+
+    def _failure(
+        self, call: str, seat: _Seat, episode: int, error: Exception | None, what: str | None = None
+    ) -> EnvError:
+        seed = derive(self.seed, "eval", episode)
+        did = f"returned {what}" if what is not None else f"raised {type(error).__name__}: {error}"
         return EnvError(
-            f"env.id {self.config.id}: {call} in evaluation episode {episode} raised {type(error).__name__}: {error}",
+            f"env.id {self.config.id}: {call} in evaluation episode {episode} (seed {seed}, step {seat.steps}) {did}",
+            expected="a transition with a finite observation and reward",
             remedy=f"erl envs check {self.config.id} looks for such faults",
-            details={"seed": derive(self.seed, "eval", episode)},
+            details={
+                "episode": episode,
+                "seed": seed,
+                "step": seat.steps,
+                "traceback": "".join(traceback.format_exception(error)) if error is not None else None,
+            },
         )
 
-    def render(self) -> Frame | None:
-        """The first environment's picture, (H, W, 3) uint8, or None where its render mode gives none."""
-        frame = self.envs[0].render()
-        return np.asarray(frame, dtype=np.uint8) if frame is not None else None
+    def render(self) -> Frame:
+        """The first environment's picture, (H, W, 3) uint8.
+
+        Raises:
+            EnvError: it can't draw, or gives something else.
+        """
+        return picture(self.envs[0], self.config.id)
 
     def close(self) -> None:
-        """Release the environments."""
+        """Release the environments; the scores are safe by then, so nothing is lost where that fails."""
         for env in self.envs:
-            env.close()
+            with contextlib.suppress(Exception):
+                env.close()
         self.envs = []

@@ -58,6 +58,9 @@ class Evaluator:
         earlier.refresh()
         full = [row for row in earlier.rows if row["kind"] == "full"]
         self.best = max((float(row["return_mean"]) for row in full), default=float("-inf"))
+        # A run that is trained on after it has reached its target is not to be stopped by it again.
+        target = recipe.train.target_return
+        self.target = target if target is None or self.best < target else None
         self.seen = max((int(row["steps"]) for row in full), default=-1)
 
     def run(self) -> int:
@@ -94,7 +97,7 @@ class Evaluator:
 
     def _evaluate(self, path: Path, *, full: bool) -> bool:
         """Look at one snapshot; whether the target is reached."""
-        section, target = self.recipe.eval, self.recipe.train.target_return
+        section, target = self.recipe.eval, self.target
         self.seen = int(path.stem)
         try:
             with safe_open(path, "pt") as file:
@@ -147,7 +150,7 @@ class Evaluator:
     def _announce(self, row: Row) -> None:
         self.events.write(
             "target_reached",
-            f"mean of {row['episodes']} episodes {row['return_mean']:.1f} >= {self.recipe.train.target_return}",
+            f"mean of {row['episodes']} episodes {row['return_mean']:.1f} >= {self.target}",
             steps=row["steps"],
         )
         write_json(self.layout.stop_request, {"reason": "target", "steps": row["steps"]})

@@ -1,6 +1,6 @@
 """The learner process: everything that trains, in one place.
 
-Started by the supervisor as `python -m erlcli.engine.learner RUN_DIR ATTEMPT LOCK_FD LIFELINE_FD`.
+Started by the supervisor as `python -m erlcli.engine.learner RUN_DIR ATTEMPT LOCK_FD [UNTIL] LIFELINE_FD`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StopFlag:
                 self.set()
 
 
-def train(layout: RunLayout, attempt: int, stop: StopFlag) -> int:
+def train(layout: RunLayout, attempt: int, stop: StopFlag, until: int | None) -> int:
     """Train the run from its newest checkpoint, or from the start."""
     facts: Row = {}
     beat = Heartbeat(layout, PROCESS, lambda: facts)
@@ -72,6 +72,7 @@ def train(layout: RunLayout, attempt: int, stop: StopFlag) -> int:
     device = build.device(recipe.train.device)
     torch.set_num_threads(build.threads(recipe))
     loop, sampler = _assemble(layout, recipe, attempt, stop, beat, events, device)
+    loop.until = until
     beat.progress("training")
 
     def progress() -> Row:
@@ -98,17 +99,20 @@ def _assemble(
     device: torch.device,
 ) -> tuple[Loop, Sampler]:
     """Environments, algorithm and loop, restored from the newest whole checkpoint."""
-    beat.progress("env make")
     engine, length = recipe.engine, recipe.algorithm.rollout_length
     sampler: Sampler
     if engine.workers:
+        beat.progress("env make")
         spec = SharedSampler.spec_of(recipe)
+        beat.progress("building")
         algorithm = build.algorithm(recipe, spec, device)
         sampler = SharedSampler(layout, recipe, algorithm.policy, beat, events, stop, spec)
     else:
         threads = None if engine.env_threads == "auto" else engine.env_threads
         config = env_config(recipe.env, recipe.env.num_envs, threads)
+        beat.progress("env make")
         sampler = InlineSampler(config, length, beat, events, stop, engine.max_restarts)
+        beat.progress("building")
         spec = sampler.spec
         algorithm = build.algorithm(recipe, spec, device)
     try:
@@ -150,13 +154,13 @@ def _restore(layout: RunLayout, loop: Loop, events: EventLog) -> None:
 
 def main(arguments: list[str]) -> int:
     """Entry point; see the module's docstring."""
-    root, attempt, _, lifeline = arguments
+    root, attempt, _, *until, lifeline = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     layout = RunLayout(Path(root))
     stop = StopFlag(layout)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     on_orphaned(int(lifeline), stop.orphaned)
-    return run_child(PROCESS, layout, lambda: train(layout, int(attempt), stop))
+    return run_child(PROCESS, layout, lambda: train(layout, int(attempt), stop, int(until[0]) if until else None))
 
 
 if __name__ == "__main__":

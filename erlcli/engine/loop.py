@@ -75,6 +75,9 @@ class Loop:
         events: of this process.
         stop: whether the run is asked to stop.
         attempt: number of this start.
+
+    Attributes:
+        until: version to end at before the budget is used, at a planned checkpoint.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Loop:
     ) -> None:
         self.layout, self.recipe, self.algorithm, self.sampler = layout, recipe, algorithm, sampler
         self.beat, self.events, self.stop, self.attempt = beat, events, stop, attempt
+        self.until: int | None = None
         self.device = torch.device("cpu")
         self.collective = Collective()
         self.plan = Plan.of(recipe)
@@ -114,9 +118,9 @@ class Loop:
         """
         if self._checkpointed_version < 0 and not self.done:
             self.save(planned=True)  # version 0: there is a restart point from the start
-        self._restart()
         try:
-            while not self.collective.any(self.done or self.stop()):
+            self._restart()
+            while not self.collective.any(self.done or self.stop() or self.counters.version == self.until):
                 self._iterate()
         except Interrupted:
             self.events.write("interrupted", "stopped within a rollout, which is dropped")

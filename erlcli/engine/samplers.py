@@ -60,6 +60,46 @@ class Sampler(ABC):
         """Release everything."""
 
 
+class Failures:
+    """Decides whether a failed source of rollouts is worth another start.
+
+    One that never gave a rollout is not: whatever is wrong with it is wrong from the start. Otherwise failures count
+    as in a row until `FORGET` rollouts lie between them.
+
+    Args:
+        limit: restarts in a row.
+
+    Attributes:
+        count: failures in a row.
+    """
+
+    FORGET = 10
+
+    def __init__(self, limit: int) -> None:
+        self.count = 0
+        self._limit = limit
+        self._rollouts = 0
+        self._since = 0
+
+    @property
+    def worked(self) -> bool:
+        """Whether there ever was a rollout."""
+        return self._rollouts > 0
+
+    def completed(self) -> None:
+        """A whole rollout came."""
+        self._rollouts += 1
+        self._since += 1
+        if self._since >= self.FORGET:
+            self.count = 0
+
+    def may_restart(self, *, first_counts: bool = True) -> bool:
+        """A failure: whether to start anew. With `first_counts` False also where there never was a rollout."""
+        self.count += 1
+        self._since = 0
+        return (self.worked or not first_counts) and self.count <= self._limit
+
+
 class InlineSampler(Sampler):
     """Steps the environments in the learner's own process.
 
@@ -89,9 +129,7 @@ class InlineSampler(Sampler):
         self._beat = beat
         self._events = events
         self._stop = stop
-        self._max_restarts = max_restarts
-        self._failures = 0
-        self._completed = False  # whether these very environments have given a whole rollout
+        self._failures = Failures(max_restarts)
         self._seed = 0
         self._version = 0
         self._collector: Collector | None = None
@@ -117,26 +155,24 @@ class InlineSampler(Sampler):
                 break
             except EnvError as error:
                 self._heal(error, self._collector)
-        self._failures = 0
-        self._completed = True
+        self._failures.completed()
         self.timing = self._collector.timing
         return self._buffers.rollout(self._version)
 
     def _heal(self, error: EnvError, collector: Collector) -> None:
         """Make the environments anew, unless they never worked or failed too often."""
-        self._failures += 1
-        if not self._completed or self._failures > self._max_restarts:
+        if not self._failures.may_restart():
             raise error
         self._events.write(
             "env_restart",
-            f"{error.message}; made anew, the unfinished rollout is dropped ({self._failures} in a row)",
+            f"{error.message}; made anew, the unfinished rollout is dropped ({self._failures.count} in a row)",
             level="warning",
             **error.details,
         )
         self.env.close()
         self.env = make_vec_env(self.config)
         collector.env = self.env
-        collector.restart(derive(self._seed, "env_restart", self._version, self._failures))
+        collector.restart(derive(self._seed, "env_restart", self._version, self._failures.count))
 
     def send(self, policy: Policy, version: int) -> None:
         """See `Sampler.send`. The policy is shared, so there is nothing to copy."""

@@ -19,7 +19,7 @@ from erlcli.core.types import EnvSpec, Rollout
 from erlcli.engine.child import Child, describe_exit
 from erlcli.engine.collector import Buffers, Timing, rollout_layout
 from erlcli.engine.failures import Interrupted, stack_of, tail_of
-from erlcli.engine.samplers import Sampler
+from erlcli.engine.samplers import Failures, Sampler
 from erlcli.engine.shared import SharedBlock
 from erlcli.engine.worker import env_share, slot, slotted, weights_layout
 from erlcli.envs.config import env_config
@@ -36,18 +36,16 @@ class Worker:
 
     Attributes:
         pending: requests that it has not answered; repeated to its successor if it dies.
-        failures: in a row.
-        completed: whether it, or a predecessor, has given a whole rollout.
+        failures: of it and its predecessors.
     """
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, max_restarts: int) -> None:
         self.index = index
         self.name = f"worker-{index}"
         self.child: Child | None = None
         self.connection: Connection | None = None
         self.pending: list[dict[str, Any]] = []
-        self.failures = 0
-        self.completed = False
+        self.failures = Failures(max_restarts)
 
     def request(self, message: dict[str, Any]) -> None:
         """Send a request; a dead worker is noticed when its answer is waited for."""
@@ -97,13 +95,12 @@ class SharedSampler(Sampler):
         self.lag = recipe.engine.lag
         self._layout, self._beat, self._events, self._stop = layout, beat, events, stop
         self._hang_seconds = recipe.engine.hang_seconds
-        self._max_restarts = recipe.engine.max_restarts
         length, envs, slots = recipe.algorithm.rollout_length, recipe.env.num_envs, self.lag + 1
         self._memory = SharedBlock.create(slotted(rollout_layout(spec, policy, length, envs), slots))
         self._buffers = [Buffers(slot(self._memory, i)) for i in range(slots)]
         self._weights = SharedBlock.create(slotted(weights_layout(policy), slots))
         self._channels = [slot(self._weights, i) for i in range(slots)]
-        self._workers = [Worker(i) for i in range(recipe.engine.workers)]
+        self._workers = [Worker(i, recipe.engine.max_restarts) for i in range(recipe.engine.workers)]
         self._seed = 0
         self._restarts = 0
         self._requested = self._received = self._limit = 0  # rollouts since the last restart point
@@ -218,8 +215,7 @@ class SharedSampler(Sampler):
             self._replace(worker, error)
             return None
         worker.pending.pop(0)
-        worker.failures = 0
-        worker.completed = True
+        worker.failures.completed()
         return answer
 
     def _check_hung(self, worker: Worker) -> None:
@@ -245,15 +241,14 @@ class SharedSampler(Sampler):
 
     def _replace(self, worker: Worker, error: ErlError) -> None:
         """Start a successor that does what the dead one owed, unless it never worked or failed too often."""
-        worker.failures += 1
         worker.end()
-        never_worked = not worker.completed and "traceback" in error.details
-        if not isinstance(error, EnvError) or never_worked or worker.failures > self._max_restarts:
+        said_why = "traceback" in error.details  # a kill from outside says nothing about the env
+        if not isinstance(error, EnvError) or not worker.failures.may_restart(first_counts=said_why):
             raise error
         self._restarts += 1
         self._events.write(
             "worker_restart",
-            f"{error.message}; started anew, its unfinished rollout is dropped ({worker.failures} in a row)",
+            f"{error.message}; started anew, its unfinished rollout is dropped ({worker.failures.count} in a row)",
             level="warning",
             worker=worker.index,
             found=error.found,

@@ -121,13 +121,12 @@ class Supervisor:
         return Outcome(0, "finished")
 
     def _spawn(self, role: str) -> Child:
-        threads = 1 if role == "evaluator" else os.cpu_count() or 1
         return Child.spawn(
             role,
             f"erlcli.engine.{role}",
             [str(self.layout.root), str(self.attempt), str(self.lock.fd)],
             self.layout.output(role),
-            threads,
+            threads=1 if role == "evaluator" else None,
             inherit=(self.lock.fd,),
         )
 
@@ -302,9 +301,9 @@ class Supervisor:
 
 
 def main(arguments: list[str]) -> int:
-    """Supervise a run without a terminal: `python -m erlcli.engine.supervisor RUN_DIR`, as `--detach` starts it."""
+    """Supervise a run without a terminal: `--detach` starts it with RUN_DIR LOCK_FD."""
     layout = RunLayout(Path(arguments[0]))
-    lock = RunLock.acquire(layout.lock, patience_seconds=10.0)
+    lock = RunLock.inherited(layout.lock, int(arguments[1]))
     return Supervisor(layout, lock).run().exit_code
 
 

@@ -59,6 +59,7 @@ def work(layout: RunLayout, index: int, connection: Connection, memory_fd: int, 
     threads = 1 if recipe.engine.env_threads == "auto" else recipe.engine.env_threads
     beat.progress("env make")
     env = make_vec_env(env_config(recipe.env, share, threads))
+    beat.progress("building")
     policy = build.policy(recipe, env.spec)
     length = recipe.algorithm.rollout_length
     slots = recipe.engine.lag + 1

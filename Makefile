@@ -1,0 +1,42 @@
+# Two commands do everything: `make train` and `make test`. Both set up a virtual environment first.
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+RECIPE ?= recipes/bipedal_ppo.toml
+BIN := $(VENV)/bin
+
+.PHONY: train test test-slow lint bench clean
+
+train: $(VENV)/.train  ## install, then train BipedalWalker
+	$(BIN)/erl train $(RECIPE)
+
+test: lint  ## ruff, mypy, and all tests but the long ones
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-slow: $(VENV)/.test  ## the tests that learn for minutes
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test  ## the numbers in benchmarks/, on this machine
+	$(BIN)/python benchmarks/run.py
+
+# A torch without a version pulls in gigabytes of CUDA libraries on Linux, so it comes first, by itself.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+
+$(VENV)/.train: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[fast]"
+	touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[fast,test,dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

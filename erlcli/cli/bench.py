@@ -1,0 +1,57 @@
+"""`erl bench`: how fast a recipe trains here, and what holds it back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def bench(
+    recipe: Annotated[str, typer.Argument(help="Path of a recipe, or the name of a shipped one.")],
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a key with a TOML value. Repeatable.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Of each measurement.")] = 10.0,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
+) -> None:
+    """Measure steps per second of a recipe, and of its environments alone.
+
+    Nothing is kept. Close other programs first: all cores are used.
+    """
+    import sys
+    from dataclasses import asdict
+
+    from erlcli.cli.output import print_json
+    from erlcli.engine.bench import bench as measure
+    from erlcli.engine.plan import resolve
+    from erlcli.envs.config import choose_backend, env_config
+    from erlcli.recipe.load import load
+
+    loaded = load(recipe, list(assignments or []))
+    backend, why = choose_backend(env_config(loaded.env, loaded.env.num_envs))
+    resolved = resolve(loaded, backend)
+
+    def tell(what: str) -> None:
+        print(f"measuring {what} ...", file=sys.stderr, flush=True)
+
+    result = measure(resolved, seconds, tell)
+    facts = {
+        "recipe": recipe,
+        "env": resolved.env.id,
+        "backend": backend,
+        "num_envs": resolved.env.num_envs,
+        "workers": resolved.engine.workers,
+        **asdict(result),
+        "share_of_limit": result.share_of_limit,
+    }
+    if json_output:
+        print_json(facts)
+        return
+    print(f"{resolved.env.id}, {resolved.env.num_envs} envs on {backend} ({why})")
+    print(f"training    {result.steps_per_second:>12,.0f} steps/s")
+    print(f"envs alone  {result.env_limit_steps_per_second:>12,.0f} steps/s")
+    print(f"share of the limit {result.share_of_limit:>5.0%}")
+    shares = {"env": result.share_env, "act": result.share_act, "update": result.share_update}
+    print("time in     " + "   ".join(f"{name} {share:.0%}" for name, share in shares.items()), end="")
+    print(f"   wait {result.share_wait:.0%}" if resolved.engine.workers else "")

@@ -1,0 +1,76 @@
+"""`erl resume`: goes on where a run stopped, or proves that it can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from erlcli.runs.layout import RunLayout
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change the recipe: --set train.total_steps=2_000_000 trains on. Repeatable."),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Train one stretch again in a fresh process and compare bit for bit.")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
+    no_tui: Annotated[bool, typer.Option("--no-tui", help="Plain lines even on a terminal.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it training and return at once.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value at the end.")] = False,
+) -> None:
+    """Continue a run from its newest whole checkpoint.
+
+    With an unchanged recipe the run goes on bit for bit as if it had never stopped, wherever env and
+    kernels are deterministic. --verify shows whether they are, and changes nothing in the run.
+    """
+    from erlcli.cli import session
+    from erlcli.runs.layout import open_run
+
+    layout = open_run(run).absolute()
+    if verify:
+        raise typer.Exit(_verify(layout, json_output=json_output))
+    overrides = list(assignments or [])
+    if device is not None:
+        overrides.append(f'train.device="{device}"')
+    lock = session.claim(layout, overrides)
+    if session.nothing_left(layout):
+        lock.release()
+        raise typer.Exit(0)
+    raise typer.Exit(session.drive(layout, lock, plain=no_tui, detach=detach, json_output=json_output))
+
+
+def _verify(layout: RunLayout, *, json_output: bool) -> int:
+    from erlcli.cli.live import PlainView, Watcher
+    from erlcli.cli.output import count, print_json
+    from erlcli.engine.verify import newest_stretch, verify
+    from erlcli.runs.view import RunView
+
+    first, last = newest_stretch(layout)
+    if not json_output:
+        print(f"training from {count(first.steps)} to {count(last.steps)} steps again, in a fresh process")
+    views: list[PlainView] = []
+
+    def tick(again: RunLayout) -> None:
+        if not views:
+            views.append(PlainView(Watcher(RunView(again)), quiet=json_output))
+        views[0].tick()
+
+    verdict = verify(layout, tick)
+    if json_output:
+        print_json(verdict.to_json())
+        return 0 if verdict.equal else 1
+    tensors, rows = verdict.differing_tensors, verdict.differing_rows
+    print(f"weights  {'equal' if not tensors else 'DIFFERENT: ' + ', '.join(tensors[:5])}")
+    print(f"rows     {'equal' if not rows else f'DIFFERENT from {rows[0]:,} steps on'} ({verdict.rows} rows)")
+    if verdict.equal:
+        print("verified: resuming continues this run bit for bit")
+        return 0
+    print(f"not equal (largest difference {verdict.largest_difference:g}): env or kernels aren't deterministic here")
+    return 1

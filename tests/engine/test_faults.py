@@ -1,0 +1,283 @@
+"""Environments and processes that fail in the middle of real runs: named, bounded, and never trained on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from erlcli.runs.jsonl import read
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.lock import is_owned
+
+FAULTY = Path(__file__).parent / "envs" / "faulty.py"
+PATIENCE = 90.0  # seconds until a test gives up on an event; events come within a few
+
+RECIPE = """
+[train]
+total_steps = {total}
+[env]
+id = "{env}:Faulty"
+num_envs = 4
+kwargs = {kwargs}
+[network]
+hidden = [8]
+[algorithm]
+name = "ppo"
+rollout_length = 32
+batch_size = 64
+epochs = 1
+[engine]
+workers = {workers}
+hang_seconds = 10
+max_restarts = {restarts}
+[eval]
+episodes = 4
+probe_episodes = 4
+every_steps = 1_000_000_000
+[checkpoint]
+every_steps = 640
+[log]
+tensorboard = false
+"""
+
+
+def toml_table(values):
+    return "{ " + ", ".join(f"{k} = {json.dumps(v)}" for k, v in values.items()) + " }"
+
+
+class Run:
+    """A run in a process of its own."""
+
+    def __init__(self, tmp_path, *, total=2560, workers=0, restarts=2, **kwargs):
+        self.layout = RunLayout(tmp_path / "run")
+        recipe = tmp_path / "faulty.toml"
+        recipe.write_text(
+            RECIPE.format(total=total, env=FAULTY, kwargs=toml_table(kwargs), workers=workers, restarts=restarts)
+        )
+        self.start("train", str(recipe), "--run-dir", str(self.layout.root))
+
+    def start(self, *arguments):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "erlcli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def resume(self):
+        self.start("resume", str(self.layout.root))
+        return self
+
+    def end(self):
+        """Exit code, stdout and stderr; nothing of it may be left behind."""
+        out, err = self.process.communicate(timeout=PATIENCE)
+        wait_for(lambda: not processes_of(self.layout), "leftover processes")
+        return self.process.returncode, out, err
+
+    def events(self, name):
+        return [
+            row for path in (self.layout.root / "events").glob("*.jsonl") for row in read(path) if row["event"] == name
+        ]
+
+    def steps(self):
+        rows = read(self.layout.metrics)
+        return rows[-1]["steps"] if rows else 0
+
+    def pid(self, process):
+        return json.loads(self.layout.process(process).read_text())["pid"]
+
+
+def processes_of(layout):
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        command = process.info["cmdline"] or []
+        if str(layout.root) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process.pid)
+    return found
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"waited in vain for: {what}")
+
+
+def assert_clean(run):
+    """Metric rows in order, without duplicates or holes."""
+    from erlcli.runs.view import Curve
+
+    curve = Curve(run.layout.metrics)
+    curve.refresh()
+    steps = [row["steps"] for row in curve.rows]
+    assert steps == list(range(128, steps[-1] + 1, 128))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("raise", "lost its marbles"),
+        ("nan_obs", "NaN or infinite observation"),
+        ("wrong_shape", "shape (4,)"),
+        ("inf_reward", "reward of inf"),
+        ("text_reward", "no scalar"),
+    ],
+)
+def test_env_that_fails_always_is_named_and_bounded(tmp_path, fault, words, workers):
+    run = Run(tmp_path, fault=fault, workers=workers)
+    code, _, err = run.end()
+    assert code == 3
+    assert words in err and "seed" in err and "step" in err
+    assert "Traceback" not in err
+    assert len(run.events("env_restart") + run.events("worker_restart")) <= 2 * 2
+    row = json.loads(run.layout.error("learner").read_text())
+    assert {"env_index", "seed", "step"} <= row["details"].keys()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_env_that_raises_once_is_healed(tmp_path, workers):
+    run = Run(tmp_path, fault="raise", once=str(tmp_path / "flag"), workers=workers)
+    code, _, err = run.end()
+    assert code == 0, err
+    assert len(run.events("env_restart") + run.events("worker_restart")) == 1
+    assert run.steps() == 2560
+    assert_clean(run)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("fault", ["exit", "segfault"])
+def test_env_that_ends_its_process_once_is_healed(tmp_path, fault, workers):
+    run = Run(tmp_path, fault=fault, once=str(tmp_path / "flag"), workers=workers, at=200)
+    code, _, err = run.end()
+    assert code == 0, err
+    restarts = run.events("learner_restart") + run.events("worker_restart")
+    assert len(restarts) == 1
+    if fault == "exit":
+        assert "code 7" in restarts[0]["message"] and "goodbye" in restarts[0]["found"]
+    else:
+        assert "SIGSEGV" in restarts[0]["message"]
+    assert run.steps() == 2560
+    assert_clean(run)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_env_that_hangs_once_is_named_with_its_stack_and_healed(tmp_path, workers):
+    run = Run(tmp_path, fault="hang", once=str(tmp_path / "flag"), workers=workers, at=200)
+    code, _, err = run.end()
+    assert code == 0, err
+    (restart,) = run.events("learner_restart") + run.events("worker_restart")
+    assert "hangs in env step" in restart["message"]
+    assert "faulty.py" in restart["found"]
+    assert run.steps() == 2560
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_env_that_always_exits_ends_the_run(tmp_path, workers):
+    run = Run(tmp_path, fault="exit", workers=workers, restarts=1)
+    code, _, err = run.end()
+    assert code == 3
+    assert "code 7" in err and "goodbye" in err
+
+
+def test_env_that_fails_at_reset(tmp_path):
+    run = Run(tmp_path, fault="raise", where="reset", at=0)
+    code, _, err = run.end()
+    assert code == 3 and "reset of env 0" in err
+
+
+@pytest.mark.parametrize("role", ["learner", "evaluator", "worker-1"])
+def test_killed_children_heal(tmp_path, role):
+    run = Run(tmp_path, total=25_600, workers=2)
+    wait_for(lambda: run.steps() >= 1280, "training")
+    wait_for(lambda: run.layout.process(role).exists(), role)
+    os.kill(run.pid(role), signal.SIGKILL)
+    code, _, err = run.end()
+    assert code == 0, err
+    (restart,) = run.events(f"{role.split('-')[0]}_restart")
+    assert "SIGKILL" in restart["message"]
+    assert run.steps() == 25_600
+    assert_clean(run)
+
+
+def test_killed_supervisor_needs_one_resume(tmp_path):
+    run = Run(tmp_path, total=64_000, workers=2)
+    wait_for(lambda: run.steps() >= 1280, "training")
+    run.process.kill()
+    run.process.communicate()
+    wait_for(lambda: not processes_of(run.layout), "orphans that leave")
+    assert not is_owned(run.layout.lock)
+    reached = run.steps()
+    code, _, err = run.resume().end()
+    assert code == 0, err
+    assert run.steps() == 64_000 > reached
+    assert_clean(run)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_one_signal_leaves_a_checkpoint(tmp_path, number):
+    run = Run(tmp_path, total=10_000_000)
+    wait_for(lambda: run.steps() >= 1280, "training")
+    run.process.send_signal(number)
+    code, out, err = run.end()
+    assert code == 130, err
+    assert "erl resume" in out
+    newest = max(int(p.name) for p in run.layout.checkpoints.glob("[0-9]*"))
+    assert newest >= run.steps()
+    assert not is_owned(run.layout.lock)
+
+
+def test_second_signal_leaves_at_once(tmp_path):
+    run = Run(tmp_path, total=10_000_000, fault="hang", at=300)
+    wait_for(lambda: run.steps() >= 640, "training")
+    run.process.send_signal(signal.SIGINT)
+    wait_for(lambda: json.loads(run.layout.status.read_text())["state"] == "stopping", "stopping")
+    run.process.send_signal(signal.SIGINT)
+    code, _, _ = run.end()
+    assert code == 130
+
+
+def test_one_owner(tmp_path):
+    run = Run(tmp_path, total=10_000_000)
+    wait_for(lambda: run.steps() >= 128, "training")
+    second = subprocess.run(
+        [sys.executable, "-m", "erlcli", "resume", str(run.layout.root)], capture_output=True, text=True
+    )
+    assert second.returncode == 5
+    assert str(run.process.pid) in second.stderr and "erl stop" in second.stderr
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 130
+
+
+def test_damaged_newest_checkpoint_falls_back(tmp_path):
+    run = Run(tmp_path, total=1920)
+    assert run.end()[0] == 0
+    paths = sorted(p for p in run.layout.checkpoints.glob("[0-9]*"))
+    with (paths[-1] / "learner.safetensors").open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff")
+    run.start("resume", str(run.layout.root), "--set", "train.total_steps=2560")
+    code, _, err = run.end()
+    assert code == 0, err
+    assert run.events("damaged_checkpoint")
+    assert run.steps() == 2560
+    assert_clean(run)
+
+
+def test_no_whole_checkpoint(tmp_path):
+    run = Run(tmp_path, total=1280)
+    assert run.end()[0] == 0
+    for path in run.layout.checkpoints.glob("[0-9]*/state.json"):
+        path.write_text("{}")
+    run.start("resume", str(run.layout.root), "--set", "train.total_steps=2560")
+    code, _, err = run.end()
+    assert code == 6
+    assert "no checkpoint is whole" in err
