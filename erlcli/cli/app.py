@@ -8,7 +8,7 @@ import traceback
 import typer
 
 import erlcli
-from erlcli.cli import bench, resume, train
+from erlcli.cli import bench, export, recipes, resume, train
 from erlcli.cli.output import fail
 from erlcli.errors import ErlError
 
@@ -21,7 +21,9 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("resume")(resume.resume)
+app.command("export")(export.export)
 app.command("bench")(bench.bench)
+app.add_typer(recipes.recipes_app, name="recipes")
 
 
 def _version(value: bool) -> None:

@@ -137,6 +137,7 @@ class LiveView:
 
     def _screen(self) -> RenderableType:
         from rich.console import Group
+        from rich.padding import Padding
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -174,7 +175,7 @@ class LiveView:
         return Panel(
             Group(
                 head,
-                ProgressBar(total=total, completed=min(steps, total)),
+                Padding(ProgressBar(total=total, completed=min(steps, total))),  # the bar alone ends no line
                 curves,
                 Text(top + goal),
                 Text(numbers, style="dim"),

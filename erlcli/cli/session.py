@@ -95,7 +95,7 @@ def nothing_left(layout: RunLayout) -> bool:
     if summary["state"] != "finished" or not (used or (target is not None and best is not None and best >= target)):
         return False
     if recipe.train.total_steps != summary["total_steps"]:
-        return used
+        return bool(used)
     reason = "has used its budget" if used else f"has reached its target of {target:g}"
     print(f"{shorten(layout.root)} {reason}: nothing is left to do")
     print(f"  train on   erl resume {shorten(layout.root)} --set train.total_steps={2 * recipe.train.total_steps}")

@@ -31,8 +31,8 @@ class ActionMap(nn.Module):
             low, high = np.asarray(space.low), np.asarray(space.high)
             finite = np.isfinite(low) & np.isfinite(high)
             self.shape, self.dtype, self.clip = space.shape, getattr(torch, space.dtype), True
-            scale = np.where(finite, (high - low) / 2, 1.0)
-            offset = np.where(finite, (high + low) / 2, 0.0)
+            bounds = np.where(finite, low, -1.0), np.where(finite, high, 1.0)
+            scale, offset = (bounds[1] - bounds[0]) / 2, (bounds[1] + bounds[0]) / 2
         else:
             if isinstance(space, Discrete):
                 self.shape, self.dtype, start = (), torch.int64, [space.start]
@@ -42,14 +42,16 @@ class ActionMap(nn.Module):
             self.clip = False
             low = high = scale = np.zeros(0)
             offset = np.asarray(start)
-        real = torch.float32 if self.clip else torch.int64
+        # Bounds of a float64 env, rounded to float32, would let actions out of its space.
+        self.unit = torch.int64 if not self.clip else torch.promote_types(torch.float32, self.dtype)
         for name, value in (("scale", scale), ("offset", offset), ("low", low), ("high", high)):
-            self.register_buffer(name, torch.as_tensor(value).to(real), persistent=False)
+            self.register_buffer(name, torch.as_tensor(value).to(self.unit), persistent=False)
         self.identity = bool((offset == 0).all() and (scale == 1).all())  # all() of no scales is True
 
     def forward(self, action: Tensor) -> Tensor:
         """Env actions of the env's dtype."""
         if self.clip:
+            action = action.to(self.unit)
             if not self.identity:
                 action = torch.addcmul(self.offset, action, self.scale)
             action = action.clamp(self.low, self.high)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
@@ -51,7 +52,7 @@ class Distribution(nn.Module, ABC):
 
     @abstractmethod
     def entropy(self, params: Tensor, log_prob: Tensor) -> Tensor:
-        """Entropy (B,), or a scalar where it is the same for all; `log_prob` serves where no closed form exists."""
+        """Entropy (B,), or a scalar where it is the same for all; `log_prob` serves where only an estimate exists."""
 
 
 class Gaussian(Distribution):
@@ -105,12 +106,22 @@ class TanhGaussian(Gaussian):
     """
 
     EDGE = 1.0 - 1e-6  # float32 tanh reaches 1.0 exactly, whose inverse is infinite
+    NODES = 16  # of the quadrature in `entropy`: exact to 1e-5 at std 1, to 3e-3 at std 2
+
+    nodes: Tensor
+    weights: Tensor
+
+    def __init__(self, action_dim: int, log_std: float = 0.0) -> None:
+        super().__init__(action_dim, log_std)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(self.NODES)
+        self.register_buffer("nodes", torch.tensor(nodes, dtype=torch.float32), persistent=False)
+        self.register_buffer("weights", torch.tensor(weights / weights.sum(), dtype=torch.float32), persistent=False)
 
     def sample(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """tanh(mean + std * noise)."""
-        raw, log_prob = super().sample(params, noise)
+        """tanh(mean + std * noise), and the density as `log_prob` will give it for the (rounded, held) action."""
+        raw = torch.addcmul(params, self.log_std.exp(), noise)
         action = raw.tanh().clamp(-self.EDGE, self.EDGE)
-        return action, log_prob - self._log_slope(action.atanh())
+        return action, self.log_prob(params, action)
 
     def mode(self, params: Tensor) -> Tensor:
         """Tanh of the mean."""
@@ -119,15 +130,21 @@ class TanhGaussian(Gaussian):
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """The change of variables undone; actions are held within the open interval."""
         raw = action.clamp(-self.EDGE, self.EDGE).atanh()
-        return super().log_prob(params, raw) - self._log_slope(raw)
+        return super().log_prob(params, raw) - _log_slope(raw).sum(-1)
 
     def entropy(self, params: Tensor, log_prob: Tensor) -> Tensor:
-        """No closed form exists: the one-sample estimate, -log_prob."""
-        return -log_prob
+        """H(N) + E[sum log(1 - tanh(u)^2)], the expectation by Gauss-Hermite quadrature in each dimension.
 
-    @staticmethod
-    def _log_slope(raw: Tensor) -> Tensor:
-        return (2.0 * (math.log(2.0) - raw - F.softplus(-2.0 * raw))).sum(-1)
+        The one-sample estimate -log_prob will not do as a bonus: for actions that are given, not reparameterised, its
+        gradient is zero on average.
+        """
+        raw = params.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * self.nodes  # (B, A, nodes)
+        return super().entropy(params, log_prob) + (_log_slope(raw) @ self.weights).sum(-1)
+
+
+def _log_slope(raw: Tensor) -> Tensor:
+    """log(1 - tanh(raw)^2), elementwise."""
+    return 2.0 * (math.log(2.0) - raw - F.softplus(-2.0 * raw))
 
 
 class Categorical(Distribution):

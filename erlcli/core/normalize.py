@@ -102,6 +102,7 @@ class RewardNormalizer(nn.Module):
     @torch.no_grad()
     def update(self, reward: Tensor, ended: Tensor, valid: Tensor) -> None:
         """Take in (T, N) rewards; `ended` (T, N) starts the running return anew, rows not `valid` don't count."""
+        reward = reward.masked_fill(~valid, 0.0)  # or it would go on in the next episode's return
         returns = torch.empty_like(reward)
         keep = ~ended * self.gamma
         carry = self.carry.clone()

@@ -56,8 +56,9 @@ def gae(
     Returns:
         (T, N) advantages.
     """
-    delta = reward + gamma * next_value * ~terminated - value
-    delta *= valid
+    # Filled, not multiplied: NaN * 0 is NaN, and what stands in these places may be anything.
+    delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
+    delta.masked_fill_(~valid, 0.0)
     carry = (~(terminated | truncated) & valid) * (gamma * gae_lambda)
     advantage = torch.empty_like(delta)
     rows = list(zip(delta.unbind(0), carry.unbind(0), advantage.unbind(0), strict=True))

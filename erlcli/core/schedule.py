@@ -15,7 +15,7 @@ class Schedule(BaseModel):
     `learning_rate = { kind = "linear", start = 3e-4, end = 0.0 }`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["constant", "linear", "cosine"] = Field("constant", description="Shape of the curve.")
     start: float = Field(ge=0, description="Value at the start of the run.")
@@ -26,6 +26,10 @@ class Schedule(BaseModel):
     def _from_number(cls, value: Any) -> Any:  # noqa: ANN401 - whatever TOML holds
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return {"kind": "constant", "start": float(value), "end": float(value)}
+        if isinstance(value, dict) and "start" in value and value.get("kind", "constant") == "constant":
+            if value.get("end", value["start"]) != value["start"]:
+                raise ValueError('a kind for a table with another end: kind = "linear" or kind = "cosine"')
+            return {**value, "end": value["start"]}
         return value
 
     @model_serializer

@@ -185,6 +185,7 @@ def set_best(layout: RunLayout, policy: dict[str, Tensor], state: dict[str, Any]
 
 
 def _save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> None:
+    path.touch()  # or safetensors makes it unreadable for anyone else, unlike the rest of the run
     save_file({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, path, facts)
 
 

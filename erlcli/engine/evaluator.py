@@ -61,7 +61,7 @@ class Evaluator:
         # A run that is trained on after it has reached its target is not to be stopped by it again.
         target = recipe.train.target_return
         self.target = target if target is None or self.best < target else None
-        self.seen = max((int(row["steps"]) for row in full), default=-1)
+        self.seen = max(((int(row["attempt"]), int(row["steps"])) for row in full), default=(0, -1))
 
     def run(self) -> int:
         """Evaluate until the run is over."""
@@ -88,23 +88,24 @@ class Evaluator:
     def _newest(self) -> Path | None:
         """The newest snapshot not looked at yet; older ones are dropped."""
         paths = sorted(self.layout.snapshots.glob("[0-9]*.safetensors"))
-        fresh = [path for path in paths if int(path.stem) > self.seen]
+        newest = max(((written, path) for path in paths if (written := _written(path)) is not None), default=None)
+        fresh = newest[1] if newest is not None and newest[0] > self.seen else None
         if not self.recipe.eval.keep_snapshots:
             for path in paths:
-                if not fresh or path != fresh[-1]:
+                if path != fresh:
                     path.unlink(missing_ok=True)
-        return fresh[-1] if fresh else None
+        return fresh
 
     def _evaluate(self, path: Path, *, full: bool) -> bool:
         """Look at one snapshot; whether the target is reached."""
         section, target = self.recipe.eval, self.target
-        self.seen = int(path.stem)
         try:
             with safe_open(path, "pt") as file:
                 facts = dict(file.metadata())
                 weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         except FileNotFoundError:
             return False  # the learner went back to an older checkpoint
+        self.seen = (int(facts["attempt"]), int(facts["steps"]))
         self.policy.load_state_dict(weights)
         started = time.monotonic()
         scores = self._play(range(section.probe_episodes))
@@ -114,7 +115,7 @@ class Evaluator:
             scores += self._play(range(section.probe_episodes, section.episodes))
         is_full = len(scores.returns) == section.episodes
         row: Row = {
-            "attempt": self.attempt,
+            "attempt": int(facts["attempt"]),  # the learner's, which may be restarted while this process lives on
             "steps": int(facts["steps"]),
             "version": int(facts["version"]),
             "kind": "full" if is_full else "probe",
@@ -154,6 +155,16 @@ class Evaluator:
             steps=row["steps"],
         )
         write_json(self.layout.stop_request, {"reason": "target", "steps": row["steps"]})
+
+
+def _written(path: Path) -> tuple[int, int] | None:
+    """Attempt and steps of a snapshot; a newer attempt may come from an older checkpoint. None if it is gone."""
+    try:
+        with safe_open(path, "pt") as file:
+            facts = file.metadata()
+    except FileNotFoundError:
+        return None
+    return int(facts["attempt"]), int(facts["steps"])
 
 
 def main(arguments: list[str]) -> int:

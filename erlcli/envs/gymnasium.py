@@ -9,6 +9,7 @@ import traceback
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,28 +23,40 @@ from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.errors import EnvError
 
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
 
 class GymnasiumVecEnv:
     """N single environments as one; see `VecEnv`.
 
-    Every observation is copied at once (envs may reuse theirs) and checked for shape and finiteness, since a NaN that
-    is found after the update has already been trained on.
+    Every observation is copied at once (envs may reuse theirs) and checked for shape, kind and finiteness, since a NaN
+    that is found after the update has already been trained on.
 
     Args:
         config: the environment; `num_envs` of it.
+
+    Raises:
+        RecipeError: there is no such env, or its spaces are of no supported kind.
+        EnvError: the env fails while it is made.
     """
 
     def __init__(self, config: EnvConfig) -> None:
         self.config = config
-        self.envs = [make_env(config) for _ in range(config.num_envs)]
-        env = self.envs[0]
-        limit = config.max_episode_steps or (env.spec.max_episode_steps if env.spec is not None else None)
-        self.spec = EnvSpec(
-            obs_box(env.observation_space, config.id),
-            action_space(env.action_space, config.id),
-            config.num_envs,
-            limit,
-        )
+        self.envs: list[gymnasium.Env[Any, Any]] = []
+        try:
+            for _ in range(config.num_envs):
+                self.envs.append(make_env(config))
+            env = self.envs[0]
+            limit = config.max_episode_steps or (env.spec.max_episode_steps if env.spec is not None else None)
+            self.spec = EnvSpec(
+                obs_box(env.observation_space, config.id),
+                action_space(env.action_space, config.id),
+                config.num_envs,
+                limit,
+            )
+        except BaseException:
+            self.close()
+            raise
         n, box = config.num_envs, self.spec.obs
         self._map = ActionMap(self.spec.action)
         self._obs = np.zeros((n, *box.shape), dtype=box.dtype)
@@ -59,69 +72,83 @@ class GymnasiumVecEnv:
         )
         self._images = box.dtype == "uint8"
         self._seeds = [0] * n
+        self._episodes = [0] * n  # since the seed was set, for messages
         self._steps = [0] * n  # in the current episode, for messages
 
     def reset(self, seed: int, first_index: int = 0) -> Tensor:
         """See `VecEnv.reset`."""
         for i in range(len(self.envs)):
             self._seeds[i] = derive(seed, "env", first_index + i)
-            self._store(i, self._reset_one(i, self._seeds[i]))
+            self._episodes[i] = -1
+            self._reset_one(i, self._seeds[i])
         return self._step.obs
 
     def step(self, action: Tensor) -> Step:
-        """See `VecEnv.step`."""
+        """See `VecEnv.step`. A step that both terminates and truncates counts as terminated."""
         actions: NDArray[Any] = self._map(action).numpy()
         final: dict[int, Tensor] | None = None
         for i, env in enumerate(self.envs):
-            try:
-                obs, reward, terminated, truncated, _ = env.step(actions[i])
-            except Exception as error:
-                raise self._failure(i, "step", error) from error
             self._steps[i] += 1
-            self._store(i, obs)
             try:
-                self._reward[i] = reward
-                self._terminated[i] = terminated
-                self._truncated[i] = truncated
-            except (TypeError, ValueError) as error:
-                raise self._failure(i, "step", error, f"reward {reward!r} or flags of no scalar kind") from None
+                result = env.step(actions[i])
+            except Exception as error:
+                raise self._failure(i, "step", _raised(error), error) from error
+            if not isinstance(result, tuple) or len(result) != 5:
+                raise self._failure(
+                    i, "step", f"returned {_kind(result)}, not (obs, reward, terminated, truncated, info)"
+                )
+            obs, reward, *flags = result
+            self._store(i, obs, "step")
+            value = scalar(reward)
+            if value is None or not abs(value) <= FLOAT32_MAX:  # so that NaN too is caught
+                raise self._failure(i, "step", f"returned a reward of {reward!r:.100}, no finite number")
+            terminated, truncated = scalar(flags[0]), scalar(flags[1])
+            if terminated is None or truncated is None:
+                raise self._failure(i, "step", f"returned flags {flags[0]!r:.50} and {flags[1]!r:.50}, no booleans")
+            self._reward[i] = value
+            self._terminated[i] = terminated
+            self._truncated[i] = truncated and not terminated
             if terminated or truncated:
                 final = final or {}
-                final[i] = torch.from_numpy(self._obs[i].copy())
-                self._store(i, self._reset_one(i, None))
-        if not np.isfinite(self._reward).all():
-            i = int(np.flatnonzero(~np.isfinite(self._reward))[0])
-            raise self._failure(i, "step", None, f"a reward of {self._reward[i]}")
+                final[i] = torch.from_numpy(self._obs[i, ...].copy())
+                self._reset_one(i, None)
         return self._step if final is None else replace(self._step, final_obs=final)
 
     def close(self) -> None:
         """See `VecEnv.close`."""
-        for env in self.envs:
+        envs, self.envs = self.envs, []
+        for env in envs:
             env.close()
-        self.envs = []
 
-    def _reset_one(self, i: int, seed: int | None) -> Any:  # noqa: ANN401 - an observation
+    def _reset_one(self, i: int, seed: int | None) -> None:
         self._steps[i] = 0
+        self._episodes[i] += 1
         try:
-            obs, _ = self.envs[i].reset(seed=seed)
+            result = self.envs[i].reset(seed=seed)
         except Exception as error:
-            raise self._failure(i, "reset", error) from error
-        return obs
+            raise self._failure(i, "reset", _raised(error), error) from error
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self._failure(i, "reset", f"returned {_kind(result)}, not (obs, info)")
+        self._store(i, result[0], "reset")
 
-    def _store(self, i: int, obs: Any) -> None:  # noqa: ANN401 - an observation
-        row = self._obs[i]
-        if np.shape(obs) != row.shape:
-            raise self._failure(i, "step", None, f"an observation of shape {np.shape(obs)}, not {row.shape}")
+    def _store(self, i: int, obs: Any, call: str) -> None:  # noqa: ANN401 - an observation
+        row = self._obs[i, ...]  # a view, also where an observation is one number
         try:
-            row[...] = obs
-        except (TypeError, ValueError) as error:
-            raise self._failure(i, "step", error, f"an observation that is no number: {obs!r:.100}") from None
+            array = np.asarray(obs)
+        except ValueError as error:  # ragged lists
+            raise self._failure(i, call, f"returned no observation: {obs!r:.100}", error) from None
+        if array.shape != row.shape:
+            raise self._failure(i, call, f"returned an observation of shape {array.shape}, not {row.shape}")
+        if array.dtype.kind not in ("biu" if self._images else "biuf"):
+            raise self._failure(i, call, f"returned an observation of {array.dtype}, where {row.dtype} is due")
+        if self._images and array.dtype != np.uint8 and not ((array >= 0) & (array <= 255)).all():
+            raise self._failure(i, call, f"returned {array.dtype} pixels outside of 0 ... 255")
+        row[...] = array
         if not self._images and not np.isfinite(row).all():
-            raise self._failure(i, "step", None, f"a NaN or infinite observation: {row!r:.200}")
+            raise self._failure(i, call, f"returned a NaN or infinite observation: {row!r:.200}")
 
-    def _failure(self, i: int, call: str, error: Exception | None, what: str | None = None) -> EnvError:
-        where = f"env {i} (seed {self._seeds[i]}, step {self._steps[i]} of its episode)"
-        what = f"raised {type(error).__name__}: {error}" if what is None else f"returned {what}"
+    def _failure(self, i: int, call: str, what: str, error: Exception | None = None) -> EnvError:
+        where = f"env {i} (seed {self._seeds[i]}, episode {self._episodes[i]}, step {self._steps[i]})"
         return EnvError(
             f"env.id {self.config.id}: {call} of {where} {what}",
             expected="a transition with a finite observation and reward",
@@ -129,7 +156,27 @@ class GymnasiumVecEnv:
             details={
                 "env_index": i,
                 "seed": self._seeds[i],
+                "episode": self._episodes[i],
                 "step": self._steps[i],
                 "traceback": "".join(traceback.format_exception(error)) if error is not None else None,
             },
         )
+
+
+def scalar(value: Any) -> float | None:  # noqa: ANN401 - whatever an env returns
+    """A reward or a flag as a float: Python and numpy numbers, booleans and arrays of one element; None for others."""
+    if isinstance(value, (bool, int, float)):  # np.float64 is a float
+        return float(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # ragged lists
+        return None
+    return float(array.reshape(())) if array.size == 1 and array.dtype.kind in "biuf" else None
+
+
+def _raised(error: Exception) -> str:
+    return f"raised {type(error).__name__}: {error}"
+
+
+def _kind(result: Any) -> str:  # noqa: ANN401 - whatever an env returns
+    return f"a tuple of {len(result)}" if isinstance(result, tuple) else f"one {type(result).__name__}"

@@ -19,11 +19,22 @@ from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TimeLimit
 
 from erlcli.envs.config import EnvConfig
+from erlcli.envs.spaces import obs_box
 from erlcli.errors import EnvError, RecipeError
 
 
 def make_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """The environment with its wrappers, time limit, flattening and frame stack.
+
+    Raises:
+        RecipeError: there is no such env or wrapper, an argument does not fit, or observations can't be a box.
+        EnvError: the env fails while it is made.
+    """
+    return as_box(make_own_env(config, render_mode), config)
+
+
+def make_own_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """The environment with its wrappers and time limit; its observations are still its own.
 
     Raises:
         RecipeError: there is no such env or wrapper, or an argument does not fit.
@@ -33,8 +44,23 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env
     for reference, kwargs in config.wrappers:
         wrapper = _attribute(reference, "env.wrappers")
         env = _call(partial(wrapper, env, **kwargs), f"env.wrappers {reference}")
+    return env
+
+
+def as_box(env: gymnasium.Env[Any, Any], config: EnvConfig) -> gymnasium.Env[Any, Any]:
+    """The environment with the observations that algorithms see: one box, stacked where the config says so.
+
+    Raises:
+        RecipeError: they can't be turned into a box.
+    """
     if not isinstance(env.observation_space, spaces.Box):
-        env = _call(partial(FlattenObservation, env), f"env.id {config.id}: observation space")
+        try:
+            flat = isinstance(spaces.flatten_space(env.observation_space), spaces.Box)
+        except NotImplementedError:  # a space class of the user's own
+            flat = False
+        if not flat:
+            obs_box(env.observation_space, config.id)  # raises
+        env = FlattenObservation(env)
     if config.frame_stack > 1:
         env = FrameStackObservation(env, config.frame_stack)
     return env
@@ -63,14 +89,22 @@ def _call(build: Callable[[], Any], what: str) -> gymnasium.Env[Any, Any]:
     except gymnasium.error.DependencyNotInstalled as error:
         raise RecipeError(f"{what}: a package is missing", remedy=str(error)) from None
     except gymnasium.error.Error as error:
+        unknown = (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv)
+        if not isinstance(error, unknown) and "Malformed environment ID" not in str(error):
+            raise _failed(what, error) from error  # an env of the user's own may raise gymnasium's errors
         raise _unknown_id(what, error) from None
     except ModuleNotFoundError as error:
         raise RecipeError(f"{what}: {error}", remedy=f"pip install the package that has {error.name}") from None
+    except ImportError as error:  # how gymnasium says that an env has moved to another package
+        raise RecipeError(f"{what}: can't be imported", found=" ".join(str(error).split())) from None
     except TypeError as error:
         if "unexpected keyword argument" not in str(error):
             raise _failed(what, error) from error
+        key = "env.kwargs" if what.startswith("env.id") else "kwargs of that wrapper"
         raise RecipeError(
-            f"{what}: {error}", expected="keyword arguments that the env takes", remedy="see env.kwargs"
+            f"{what}: {str(error).partition(' was raised from')[0]}",
+            expected=f"{key} that it takes",
+            remedy=f"correct {key}",
         ) from None
     except (RecipeError, EnvError):
         raise
@@ -81,7 +115,7 @@ def _call(build: Callable[[], Any], what: str) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def _failed(what: str, error: Exception) -> EnvError:
+def _failed(what: str, error: BaseException) -> EnvError:
     return EnvError(
         f"{what}: failed while it was made: {type(error).__name__}: {error}",
         remedy="the env's own traceback is in errors/",
@@ -92,11 +126,14 @@ def _failed(what: str, error: Exception) -> EnvError:
 def _unknown_id(what: str, error: Exception) -> RecipeError:
     name = what.removeprefix("env.id ")
     close = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.5)
+    remedy = f"did you mean {', '.join(close)}?" if close else "erl envs lists what is installed"
+    if isinstance(error, gymnasium.error.NamespaceNotFound):
+        remedy = f"install the package that has it, and name it too: package:{name}"
     return RecipeError(
-        f"{what}: {' '.join(str(error).split())}",
-        expected="a registered gymnasium id, package.module:Class, or ./file.py:Class",
+        f"{what}: no such environment",
+        expected="a registered id, package.module:Class, or ./file.py:Class",
         found=name,
-        remedy=f"did you mean {', '.join(close)}?" if close else "erl envs lists what is installed",
+        remedy=remedy,
     )
 
 
@@ -141,7 +178,7 @@ def _from_module(name: str, key: str) -> Any:  # noqa: ANN401 - a module
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name and name.startswith(error.name):
+        if error.name and f"{name}.".startswith(f"{error.name}."):  # the module itself, or a package above it
             raise RecipeError(
                 f"{key} {name}: no such module",
                 expected="a module that Python finds from here",
@@ -156,6 +193,7 @@ def _from_module(name: str, key: str) -> Any:  # noqa: ANN401 - a module
 def _from_file(path: Path, key: str) -> Any:  # noqa: ANN401 - a module
     if not path.is_file():
         raise RecipeError(f"{key} {path}: no such file", remedy="paths are relative to the recipe's folder")
+    path = path.resolve()
     name = f"erl_env_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
     if name in sys.modules:
         return sys.modules[name]
@@ -168,7 +206,11 @@ def _from_file(path: Path, key: str) -> Any:  # noqa: ANN401 - a module
         sys.path.insert(0, str(path.parent))  # the file's neighbours, as if it were run as a script
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except BaseException as error:
         del sys.modules[name]
-        raise _failed(f"{key} {path}", error) from error
+        if isinstance(error, ModuleNotFoundError):
+            raise RecipeError(f"{key} {path}: {error}", remedy=f"pip install {error.name}") from None
+        if isinstance(error, (Exception, SystemExit)):
+            raise _failed(f"{key} {path}", error) from error
+        raise
     return module

@@ -52,5 +52,27 @@ def action_space(space: spaces.Space[Any], env_id: str) -> ActionSpace:
     )
 
 
+def describe(space: spaces.Space[Any]) -> str:
+    """A space in a few words, whatever its size."""
+    if isinstance(space, spaces.Box):
+        low, high = np.unique(space.low), np.unique(space.high)
+        if len(low) == len(high) == 1:
+            bounds = f" in [{low[0]:g}, {high[0]:g}]" if np.isfinite([*low, *high]).any() else ", unbounded"
+        else:
+            bounds = ", with various bounds"
+        return f"Box {space.dtype} {space.shape}{bounds}"
+    if isinstance(space, spaces.Discrete):
+        return f"Discrete({space.n})" + (f" from {space.start}" if space.start else "")
+    if isinstance(space, spaces.MultiDiscrete):
+        return f"MultiDiscrete {space.shape} of {sorted({int(n) for n in space.nvec.flatten()})}"
+    if isinstance(space, spaces.MultiBinary):
+        return f"MultiBinary {space.shape}"
+    if isinstance(space, spaces.Dict):
+        return "Dict of " + ", ".join(f"{key}: {describe(part)}" for key, part in space.spaces.items())
+    if isinstance(space, spaces.Tuple):
+        return "Tuple of " + ", ".join(map(describe, space.spaces))
+    return f"{space!s:.100}"
+
+
 def _floats(bounds: Any) -> tuple[float, ...]:  # noqa: ANN401 - numpy array
     return tuple(float(x) for x in np.asarray(bounds, dtype=np.float64).flatten())

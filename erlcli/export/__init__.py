@@ -1,1 +1,1 @@
-"""Trained policies in formats that run without the tool."""
+"""Trained policies as files that run without the tool: ONNX, torch.export, and safetensors with a JSON program."""

@@ -12,12 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 from erlcli.algorithms.config.base import AlgorithmConfig
 
 Auto = Literal["auto"]
+Count = Annotated[int, Field(ge=1)]
+Reference = Annotated[str, Field(pattern=r"^[^\s:].*:\w+$", examples=["package.module:Class", "./file.py:Class"])]
 
 
 class Section(BaseModel):
     """Base of all sections: frozen and strict about unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TrainSection(Section):
@@ -29,21 +31,27 @@ class TrainSection(Section):
         description="Stop once the mean return of eval.episodes episodes reaches this; unset to use it all.",
     )
     seed: int = Field(0, ge=0, lt=2**63, description="All randomness of a run derives from it.")
-    device: str = Field("auto", description="auto, cpu, cuda or cuda:N; where the learner computes.")
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$",
+        examples=["auto", "cpu", "cuda", "cuda:0"],
+        description="Where the learner computes.",
+    )
 
 
 class WrapperSpec(Section):
     """A gymnasium wrapper with arguments."""
 
-    path: str = Field(description="`package.module:Class`, or `./file.py:Class` beside the recipe.")
-    kwargs: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments after the env.")
+    path: Reference = Field(description="`package.module:Class`, or `./file.py:Class` beside the recipe.")
+    kwargs: dict[str, Any] = Field({}, description="Keyword arguments after the env.")
 
 
 class EnvSection(Section):
     """The environment, and how many of it."""
 
     id: str = Field(
-        min_length=1,
+        pattern=r"^\S(.*\S)?$",
+        examples=["CartPole-v1", "package.module:Class", "./file.py:Class"],
         description="A registered gymnasium id, `package.module:Class`, or `./file.py:Class` beside the recipe.",
     )
     backend: Literal["auto", "gymnasium", "envpool"] = Field(
@@ -51,9 +59,9 @@ class EnvSection(Section):
         description="auto takes envpool where it is installed and knows the id. Evaluation: gymnasium.",
     )
     num_envs: int = Field(8, ge=1, le=65536, description="Environments stepped together, over all workers.")
-    kwargs: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the env.")
-    wrappers: list[str | WrapperSpec] = Field(
-        default_factory=list,
+    kwargs: dict[str, Any] = Field({}, description="Keyword arguments of the env.")
+    wrappers: list[Reference | WrapperSpec] = Field(
+        [],
         description="Wrappers, the innermost first; training and evaluation use the same.",
     )
     max_episode_steps: int | None = Field(
@@ -66,7 +74,7 @@ class NetworkSection(Section):
     """The networks of actor and critic."""
 
     hidden: list[Annotated[int, Field(ge=1, le=65536)]] = Field(
-        default_factory=lambda: [64, 64], description="Widths of the hidden layers."
+        [64, 64], max_length=64, description="Widths of the hidden layers."
     )
     activation: Literal["tanh", "relu", "elu", "silu", "gelu"] = Field(
         "tanh", description="Activation of the hidden layers."
@@ -90,8 +98,8 @@ class EngineSection(Section):
     lag: int = Field(
         0, ge=0, le=1, description="1 lets workers collect the next rollout during an update (needs workers)."
     )
-    threads: int | Auto = Field("auto", description="CPU threads of the learner's tensor operations.")
-    env_threads: int | Auto = Field("auto", description="CPU threads of envpool, per process.")
+    threads: Count | Auto = Field("auto", description="CPU threads of the learner's tensor operations.")
+    env_threads: Count | Auto = Field("auto", description="CPU threads of envpool, per process.")
     hang_seconds: float = Field(
         60.0, gt=0, description="A process that makes no progress for this long is taken for hung."
     )
@@ -107,23 +115,23 @@ class EvalSection(Section):
 
     episodes: int = Field(100, ge=1, description="Episodes that crown a best policy or end the run.")
     probe_episodes: int = Field(20, ge=1, description="Episodes of the first look at a snapshot.")
-    every_steps: int | Auto = Field("auto", description="Steps between snapshots; auto is a 50th of the budget.")
+    every_steps: Count | Auto = Field("auto", description="Steps between snapshots; auto is a 50th of the budget.")
     num_envs: int = Field(10, ge=1, le=1024, description="Environments stepped together by the evaluator.")
-    seed: int = Field(1, ge=0, description="Of the fixed set of episodes; never shared with training.")
+    seed: int = Field(1, ge=0, lt=2**63, description="Of the fixed set of episodes; never shared with training.")
     keep_snapshots: bool = Field(False, description="Keep all snapshots instead of only those still to evaluate.")
 
 
 class CheckpointSection(Section):
     """Restart points."""
 
-    every_steps: int | Auto = Field("auto", description="Steps between checkpoints; auto is a 10th of the budget.")
+    every_steps: Count | Auto = Field("auto", description="Steps between checkpoints; auto is a 10th of the budget.")
     keep: int = Field(3, ge=1, description="Newest checkpoints kept, beside the best policy.")
 
 
 class LogSection(Section):
     """What is recorded how often."""
 
-    every: int | Auto = Field("auto", description="Updates between metric rows; auto keeps below 20,000 rows.")
+    every: Count | Auto = Field("auto", description="Updates between metric rows; auto keeps below 20,000 rows.")
     tensorboard: bool = Field(True, description="Write TensorBoard events to tb/.")
 
 
@@ -150,4 +158,4 @@ class Recipe(Section, Generic[A]):
 
     def to_toml(self) -> dict[str, Any]:
         """The recipe as TOML values; what is None is left out, since TOML has no null."""
-        return self.model_dump(mode="json", exclude_none=True)
+        return self.model_dump(exclude_none=True)

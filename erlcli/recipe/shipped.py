@@ -1,11 +1,15 @@
-"""The recipes that come with the tool."""
+"""The recipes that come with the tool. Free of pydantic and torch, so that listing them is instant."""
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from erlcli.errors import RecipeError
+from erlcli.recipe.tables import parse, read_text
+from erlcli.recipe.words import printable, shorten, wrap
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -21,6 +25,69 @@ def paths() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder().glob("*.toml"))}
 
 
+@dataclass(frozen=True)
+class Summary:
+    """A shipped recipe in one row.
+
+    Attributes:
+        name: what `erl train` takes.
+        title: the first comment of the file.
+        env: id of the task.
+        algorithm: name of the algorithm.
+        target_return: mean return that ends the run; None for none.
+        total_steps: budget in env transitions.
+        path: of the file.
+    """
+
+    name: str
+    title: str
+    env: str
+    algorithm: str
+    target_return: float | None
+    total_steps: int
+    path: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as a JSON object."""
+        return asdict(self)
+
+
+def summaries() -> list[Summary]:
+    """A row for each shipped recipe, sorted by name.
+
+    Raises:
+        RecipeError: none came with this installation.
+    """
+    rows = []
+    for name, path in paths().items():
+        text = read_text(path)
+        data = parse(text, str(path))
+        train, env, algorithm = data["train"], data["env"], data["algorithm"]
+        rows.append(
+            Summary(
+                name,
+                title(text),
+                env["id"],
+                algorithm["name"],
+                train.get("target_return"),
+                train["total_steps"],
+                str(path),
+            )
+        )
+    if not rows:
+        raise RecipeError(
+            f"{folder()}: no shipped recipes", expected="TOML files", found="none", remedy="install erlcli again"
+        )
+    return rows
+
+
+def title(text: str) -> str:
+    """The first line of a recipe's header comment; empty where it has none."""
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#:")), "")
+    return first.lstrip("# ") if first.startswith("#") else ""
+
+
 def find(reference: str | Path) -> Path:
     """The file that `reference` means: an existing path, else a shipped recipe of that name.
 
@@ -28,16 +95,24 @@ def find(reference: str | Path) -> Path:
         RecipeError: there is neither.
     """
     path = Path(reference)
-    if path.is_file():
-        return path
-    shipped = paths()
+    try:
+        if path.is_file():
+            return path
+        kind = "a folder" if path.is_dir() else "not a plain file" if path.exists() else "nothing there"
+    except (OSError, ValueError) as error:  # a name too long, or a folder that may not be entered
+        kind = getattr(error, "strerror", None) or str(error)
+    known = paths()
     name = path.name.removesuffix(".toml")
-    if name in shipped and path.parent.name in ("", "recipes"):
-        return shipped[name]
-    close = difflib.get_close_matches(name, shipped, n=1, cutoff=0.4)
+    if name in known and path.parent in (Path("."), Path("recipes")):
+        return known[name]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    remedy = f"did you mean {close[0]}?" if close else "erl recipes lists the shipped ones"
+    if kind == "a folder" and (path / "recipe.toml").is_file():
+        remedy = f"that is a run: erl resume {path}, or {path / 'recipe.toml'} for its recipe"
+    shown = shorten(printable(str(reference)), 200) if str(reference) else "no name"
     raise RecipeError(
-        f"{reference}: no such recipe",
-        expected="the path of a TOML file, or a shipped recipe: " + ", ".join(shipped),
-        found="a folder" if path.is_dir() else "nothing there",
-        remedy=f"did you mean {close[0]}?" if close else "erl recipes lists the shipped ones",
+        f"{shown}: no such recipe",
+        expected=wrap("the path of a TOML file, or a shipped recipe: " + ", ".join(known)),
+        found=kind.lower(),
+        remedy=remedy,
     )

@@ -30,7 +30,7 @@ class PPOConfig(AlgorithmConfig):
     )
     entropy_coef: Schedule = Field(constant(0.0), description="Weight of the entropy bonus.")
     value_coef: float = Field(0.5, ge=0, description="Weight of the value loss.")
-    max_grad_norm: float | None = Field(0.5, gt=0, description="Gradients are scaled down to this norm.")
+    max_grad_norm: float = Field(0.5, gt=0, description="Gradients are scaled down to this norm.")
     target_kl: float | None = Field(
         None, gt=0, description="Ends the epochs of a rollout early once the KL passes 1.5 times this."
     )

@@ -1,0 +1,93 @@
+"""`erl export`: a run's policy as a file that runs without the tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from erlcli.cli.output import count, print_json
+from erlcli.runs.layout import open_run
+
+if TYPE_CHECKING:
+    from erlcli.export.exporter import Exported
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="onnx, torch or safetensors; default: by the ending of --out, or onnx."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; default: RUN/export/policy.*")] = None,
+    checkpoint: Annotated[
+        str, typer.Option(help="best, last, a number of steps, or the path of a checkpoint or snapshot.")
+    ] = "best",
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
+) -> None:
+    """Write a run's policy to a file that needs nothing of erl.
+
+    Raw observations go in, the env's own actions come out: normaliser, scaling
+    and clipping are inside. The file is loaded again and compared with the
+    policy before it is kept.
+    """
+    layout = open_run(run)
+
+    from erlcli.engine.load_policy import load_policy
+    from erlcli.export.exporter import export as write
+    from erlcli.export.formats import destination
+
+    chosen, path = destination(layout, form, out)
+    exported = write(layout, load_policy(layout, checkpoint), chosen, path)
+    if json_output:
+        print_json(exported.to_json())
+    else:
+        print("\n".join(report(exported)))
+
+
+def report(exported: Exported) -> list[str]:
+    """What a person wants to know: which file, how exact, how to use it."""
+    facts, parity, form = exported.loaded.facts, exported.parity, exported.form
+    source = [f"checkpoint {facts['checkpoint']}"]
+    if facts["steps"] is not None:
+        source.append(f"{count(facts['steps'])} steps")
+    if "return_mean" in facts:
+        source.append(f"return {float(facts['return_mean']):.1f}")
+    error = f"largest error {parity.max_error:.2g}" + (" of the scores" if parity.compared == "scores" else "")
+    if parity.differing_actions is not None:
+        error += f", {parity.differing_actions} actions differ" + (" (ties)" if parity.differing_actions else "")
+    return [
+        f"exported {exported.files[0]}",
+        *(f"         {path} says what to compute" for path in exported.files[1:]),
+        f"format   {form.name}, {exported.size_bytes / 1000:.1f} kB",
+        f"from     {', '.join(source)}",
+        f"parity   {error}",
+        f"         over {parity.observations:,} observations, run by {form.runtime}",
+        f"input    {exported.input.name}: {exported.input}, as the env gives it",
+        f"output   {exported.output.name}: {exported.output}, as the env takes it",
+        "use it",
+        *(f"  {line}" for line in usage(exported)),
+    ]
+
+
+def usage(exported: Exported) -> list[str]:
+    """Three lines of Python that turn a batch of observations, a numpy array `obs`, into actions."""
+    files = [str(path) for path in exported.files]
+    if exported.form.name == "onnx":
+        return [
+            "import onnxruntime",
+            f"policy = onnxruntime.InferenceSession({files[0]!r})",
+            'action = policy.run(["action"], {"obs": obs})[0]',
+        ]
+    if exported.form.name == "torch":
+        return [
+            "import torch",
+            f"policy = torch.export.load({files[0]!r}).module()",
+            "action = policy(torch.from_numpy(obs)).numpy()",
+        ]
+    return [
+        "import json, safetensors.numpy",
+        f"tensors = safetensors.numpy.load_file({files[0]!r})",
+        f"program = json.load(open({files[1]!r}))['program']",
+    ]

@@ -1,0 +1,169 @@
+"""`erl recipes`: what is shipped, what a recipe may hold, a new one, and whether one is right."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from erlcli.cli.output import count, fail, print_json
+from erlcli.errors import RecipeError
+
+recipes_app = typer.Typer(
+    help="List, show, make and check recipes.", context_settings={"help_option_names": ["-h", "--help"]}
+)
+WIDTH = 80
+
+
+@recipes_app.callback(invoke_without_command=True)
+def recipes(
+    context: typer.Context,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+) -> None:
+    """List the shipped recipes, or work with one: show, schema, new, check."""
+    if context.invoked_subcommand is not None:
+        return
+    from erlcli.recipe.shipped import Summary, summaries
+
+    rows = summaries()
+    if json_output:
+        print_json([row.to_json() for row in rows])
+        return
+
+    def cells(row: Summary) -> list[str]:
+        target = "-" if row.target_return is None else f"{row.target_return:g}"
+        return [row.name, row.env, row.algorithm, target, count(row.total_steps)]
+
+    for line in table(["NAME", "TASK", "ALGORITHM", "TARGET", "STEPS"], [cells(row) for row in rows]):
+        print(line)
+    if sys.stdout.isatty():
+        print("\nerl train NAME trains one; erl recipes show NAME prints it; erl recipes new FILE starts one")
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """Rows of (name, task, algorithm, target, steps) as lines of at most 80 columns; only the task is cut."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    widths[1] = max(8, min(widths[1], WIDTH - sum(widths) + widths[1] - 2 * (len(head) - 1)))
+    lines = []
+    for row in [head, *rows]:
+        task = row[1] if len(row[1]) <= widths[1] else row[1][: widths[1] - 1] + "…"
+        cells = [row[0].ljust(widths[0]), task.ljust(widths[1]), row[2].ljust(widths[2])]
+        cells += [row[3].rjust(widths[3]), row[4].rjust(widths[4])]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+@recipes_app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A shipped recipe, or the path of one.")],
+    resolved: Annotated[bool, typer.Option("--resolved", help="Print every key, defaults included.")] = False,
+) -> None:
+    """Print a recipe as it is written, or with --resolved as it is understood."""
+    if resolved:
+        from erlcli.recipe.load import dump, load
+
+        text = dump(load(name))
+    else:
+        from erlcli.recipe.shipped import find
+        from erlcli.recipe.tables import read_text
+
+        text = read_text(find(name))
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode())  # a pipe gets the file's own bytes, line ends included
+    sys.stdout.flush()
+
+
+@recipes_app.command()
+def schema(
+    out: Annotated[Path | None, typer.Option("--out", help="Write it to this file instead.")] = None,
+) -> None:
+    """Print the JSON Schema of recipes, which lets editors complete and check them.
+
+    Editors with TOML support (taplo, Even Better TOML) follow a first line in the recipe:
+
+    #:schema ./recipe.schema.json
+
+    where that file was written by erl recipes schema --out recipe.schema.json
+    """
+    from erlcli.recipe.json_schema import recipe_schema
+
+    text = json.dumps(recipe_schema(), indent=2, ensure_ascii=False) + "\n"
+    if out is None:
+        sys.stdout.write(text)
+        return
+    _write(out, text, replace=True)
+    print(f"wrote {out}; editors use it in recipes beside it that begin with the line")
+    print(f"#:schema ./{out.name}")
+
+
+@recipes_app.command()
+def new(
+    file: Annotated[Path, typer.Argument(help="Where to write it.")],
+    env: Annotated[
+        str | None, typer.Option(help="A gymnasium id, package.module:Class or ./file.py:Class.", show_default=False)
+    ] = None,
+    algorithm: Annotated[str | None, typer.Option(help="Algorithm, e.g. ppo.", show_default=False)] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="Take the values of this recipe over.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+) -> None:
+    """Write a recipe to start from: every key with its meaning, range and default."""
+    from erlcli.recipe.shipped import summaries
+    from erlcli.recipe.starter import Wish, starter
+
+    _write(file, starter(Wish(env, algorithm, source), file.absolute().parent), replace=force)
+    print(f"wrote {file}; next: erl train {file}")
+    tuned = [row.name for row in summaries() if row.env == env and algorithm in (None, row.algorithm)]
+    if source is None and tuned:
+        print(f"shipped for {env}: {', '.join(tuned)}; --from takes one's values over")
+
+
+def _write(path: Path, text: str, *, replace: bool) -> None:
+    try:
+        with path.open("w" if replace else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise RecipeError(
+            f"{path}: exists",
+            expected="a new file",
+            found="a folder" if path.is_dir() else "a file",
+            remedy="another name, or --force to replace it",
+        ) from None
+    except OSError as error:
+        raise RecipeError(
+            f"{path}: can't be written",
+            expected="a file in a folder that exists and is writable",
+            found=(error.strerror or str(error)).lower(),
+            remedy="another path",
+        ) from None
+
+
+@recipes_app.command()
+def check(
+    files: Annotated[list[str], typer.Argument(help="Paths of recipes, or names of shipped ones.")],
+    json_output: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+) -> None:
+    """Say for each recipe whether erl train would take it; leaves with 2 if one is bad."""
+    from erlcli.recipe.load import load
+
+    verdicts = []
+    for file in files:
+        try:
+            recipe = load(file)
+        except RecipeError as error:
+            verdicts.append({"file": file, "ok": False, "error": error.to_json()})
+            if not json_output:
+                fail(error)
+            continue
+        verdicts.append({"file": file, "ok": True, "error": None})
+        if not json_output:
+            steps = count(recipe.train.total_steps)
+            print(f"{file}: ok ({recipe.env.id}, {recipe.algorithm.name}, {steps} steps)", flush=True)
+    if json_output:
+        print_json(verdicts)
+    if not all(verdict["ok"] for verdict in verdicts):
+        raise typer.Exit(2)

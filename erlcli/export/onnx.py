@@ -1,0 +1,81 @@
+"""ONNX files: one graph, input `obs`, output `action`, the batch dimension free.
+
+The model's metadata hold what `greedy.facts` says, one entry a fact, anything but text as JSON. Parity is checked with
+onnxruntime.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from erlcli.core.types import EnvSpec
+from erlcli.export.greedy import INPUT, OUTPUT, GreedyPolicy, example
+from erlcli.export.parity import Array, Outputs, Runtime
+
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+def write(greedy: GreedyPolicy, spec: EnvSpec, facts: dict[str, Any], path: Path) -> None:
+    """Write the file.
+
+    Raises:
+        Exception: torch's exporter can't express the policy; of many types.
+        OSError: the file can't be written.
+    """
+    program = torch.onnx.export(
+        greedy,
+        (example(spec),),
+        dynamo=True,
+        input_names=[INPUT],
+        output_names=[OUTPUT],
+        dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}},
+    )
+    if program is None:
+        raise RuntimeError("torch.onnx.export returned nothing")
+    model = program.model
+    for node in model.graph:
+        node.metadata_props.clear()  # stack traces, with paths of this machine
+    model.metadata_props.clear()
+    model.metadata_props.update({k: v if isinstance(v, str) else json.dumps(v) for k, v in facts.items()})
+    program.save(path, external_data=False)
+
+
+def open_file(path: Path, spec: EnvSpec) -> Runtime:
+    """What runs the file."""
+    actions = _session(str(path))
+    scores = _session(_with_scores(path))
+
+    def act(obs: Array) -> Outputs:
+        action = actions.run([OUTPUT], {INPUT: obs})[0]
+        chosen_from = scores.run(None, {INPUT: obs})[1] if scores is not None else None
+        return action, chosen_from
+
+    return act
+
+
+def _session(model: str | bytes | None) -> Any:  # noqa: ANN401 - onnxruntime has no types
+    import onnxruntime
+
+    if model is None:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _with_scores(path: Path) -> bytes | None:
+    """The file with the input of its last ArgMax as a second output; None where it has no ArgMax."""
+    import onnx
+
+    model = onnx.load(path)
+    inputs = [node.input[0] for node in model.graph.node if node.op_type == "ArgMax"]
+    if not inputs:
+        return None
+    model.graph.output.append(onnx.helper.make_tensor_value_info(inputs[-1], onnx.TensorProto.FLOAT, None))
+    serialized: bytes = model.SerializeToString()
+    return serialized
