@@ -50,6 +50,9 @@ def main() -> None:
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.exit(0)  # the reader of our output has left, e.g. `erl ps | head`
+    except OSError as error:
+        fail(ErlError(f"{error.filename or 'input or output'}: {error.strerror or error}"))
+        sys.exit(1)
     except Exception:
         traceback.print_exc()
         print("error: this is a defect of erl; please report it with the lines above", file=sys.stderr)

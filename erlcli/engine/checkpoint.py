@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as save_bytes
 from torch import Tensor
 
 from erlcli.errors import DamagedError
@@ -24,6 +25,7 @@ from erlcli.runs.layout import RunLayout
 
 POLICY, LEARNER, STATE, MANIFEST = "policy.safetensors", "learner.safetensors", "state.json", "manifest.json"
 FORMAT = 1
+MAX_JSON_BYTES = 64 << 20  # counters and a hundred returns take a few kB
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         OSError: the disk is full or read-only; nothing is left behind.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f"{temporary.name}.old")
     shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(aside, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         tensors, values = flatten(checkpoint.learner)
@@ -62,11 +66,12 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
             _sync(temporary / name)
         _sync(temporary)
         if path.exists():
-            shutil.rmtree(path)
+            os.rename(path, aside)  # not removed: a death in the middle of that would leave half of it
         os.rename(temporary, path)
         _sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def load(path: Path) -> Checkpoint:
@@ -77,14 +82,14 @@ def load(path: Path) -> Checkpoint:
     """
     verify(path)
     try:
-        state = json.loads((path / STATE).read_text())
+        state = _read_json(path / STATE)
         if state.get("format") != FORMAT:
             raise DamagedError(
                 f"{path}: of another format", expected=f"format {FORMAT}", found=str(state.get("format"))
             )
         learner = _join(load_file(path / LEARNER), state.pop("learner"))
         return Checkpoint(load_file(path / POLICY), learner, state)
-    except (SafetensorError, ValueError, KeyError, OSError) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise DamagedError(f"{path}: can't be read", found=f"{type(error).__name__}: {error}") from None
 
 
@@ -95,9 +100,9 @@ def verify(path: Path) -> None:
         DamagedError: one does not match.
     """
     try:
-        manifest = json.loads((path / MANIFEST).read_text())["files"]
+        manifest = _read_json(path / MANIFEST)["files"]
         expected = {name: (int(manifest[name]["bytes"]), str(manifest[name]["sha256"])) for name in manifest}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         raise DamagedError(
             f"{path}: no readable manifest",
             expected=f"a checkpoint folder with {MANIFEST}",
@@ -105,12 +110,12 @@ def verify(path: Path) -> None:
             remedy="erl resume takes the newest whole checkpoint by itself",
         ) from None
     for name in (POLICY, LEARNER, STATE):
-        found = _describe(path / name) if (path / name).is_file() else {"bytes": -1, "sha256": "missing"}
-        if (found["bytes"], found["sha256"]) != expected.get(name):
+        fault = _fault(path / name, *expected.get(name, (-1, "")))
+        if fault is not None:
             raise DamagedError(
                 f"{path / name}: damaged",
                 expected="size and SHA-256 as in the manifest",
-                found="another content" if found["bytes"] != -1 else "no such file",
+                found=fault,
                 remedy="erl resume takes the newest whole checkpoint by itself",
             )
 
@@ -185,8 +190,8 @@ def set_best(layout: RunLayout, policy: dict[str, Tensor], state: dict[str, Any]
 
 
 def _save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> None:
-    path.touch()  # or safetensors makes it unreadable for anyone else, unlike the rest of the run
-    save_file({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, path, facts)
+    # Written by ourselves, since safetensors hides the errno of a full disk and lets nobody else read its files.
+    path.write_bytes(save_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, facts))
 
 
 def _describe(path: Path) -> dict[str, Any]:
@@ -195,6 +200,36 @@ def _describe(path: Path) -> dict[str, Any]:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
         return {"bytes": file.tell(), "sha256": digest.hexdigest()}
+
+
+def _fault(path: Path, size: int, digest: str) -> str | None:
+    """How a file differs from what the manifest says; None where it doesn't."""
+    try:
+        if not path.is_file():
+            return "no such file"
+        if path.stat().st_size != size:
+            return f"{path.stat().st_size:,} bytes, not {size:,}"
+        return None if _describe(path)["sha256"] == digest else "another content"
+    except OSError as error:
+        return str(error)  # a disk that can't give the file back is as good as a damaged file
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: it holds no object, or is larger or deeper than any that was written here.
+    """
+    if not path.is_file() or path.stat().st_size > MAX_JSON_BYTES:
+        raise ValueError(f"{path.name}: no file of at most {MAX_JSON_BYTES:,} bytes")
+    try:
+        value = json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError(f"{path.name}: nested too deep") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name}: no JSON object")
+    return value
 
 
 def _sync(path: Path) -> None:

@@ -278,26 +278,27 @@ class Supervisor:
         self._state, self._status_due = state, now + 1.0
         row = read_json(self.layout.process("learner")) or {}
         recipe = self.recipe
-        write_json(
-            self.layout.status,
-            {
-                "state": state,
-                "pid": os.getpid(),
-                "attempt": self.attempt,
-                "time": time.time(),
-                "name": self.layout.root.name,
-                "env": recipe.env.id,
-                "backend": recipe.env.backend,
-                "algorithm": recipe.algorithm.name,
-                "steps": int(row.get("steps", 0)),
-                "seconds": float(row.get("seconds", 0.0)),
-                "total_steps": recipe.train.total_steps,
-                "target_return": recipe.train.target_return,
-                "target_reached": self._reached,
-                "exit_code": code,
-                "error": str(error) if error is not None else None,
-            },
-        )
+        status = {
+            "state": state,
+            "pid": os.getpid(),
+            "attempt": self.attempt,
+            "time": time.time(),
+            "name": self.layout.root.name,
+            "env": recipe.env.id,
+            "backend": recipe.env.backend,
+            "algorithm": recipe.algorithm.name,
+            "steps": int(row.get("steps", 0)),
+            "seconds": float(row.get("seconds", 0.0)),
+            "total_steps": recipe.train.total_steps,
+            "target_return": recipe.train.target_return,
+            "target_reached": self._reached,
+            "exit_code": code,
+            "error": str(error) if error is not None else None,
+        }
+        try:
+            write_json(self.layout.status, status)
+        except OSError as problem:  # the learner meets the same disk, and says what to do
+            print(f"{self.layout.status}: {problem.strerror}", file=sys.stderr)
 
 
 def main(arguments: list[str]) -> int:

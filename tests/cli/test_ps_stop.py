@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -122,8 +123,8 @@ def test_runs_are_found_wherever_they_are(
     layout: RunLayout, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     worker = start("-m", "erlcli.engine.worker", layout.root)
-    other = make_run(tmp_path / "other")
-    supervisor = start("-m", "erlcli.engine.supervisor", "other", cwd=tmp_path)  # relative to where it was started
+    other = make_run(tmp_path / "there" / "other")
+    supervisor = start("-m", "erlcli.engine.supervisor", "other", cwd=tmp_path / "there")  # where it was started
     found = {root: [process.pid for process in processes] for root, processes in engine_processes().items()}
     assert found[layout.root] == [worker.pid]
     assert found[other.root] == [supervisor.pid]
@@ -273,6 +274,17 @@ def test_stop_now_finds_the_train_command_that_supervises_by_itself(
     assert engine_processes().get(layout.root) is None
     assert "killed (1 process)" in call(stop_app, "--now", layout.root).stdout
     assert owner.wait(10) == -signal.SIGKILL
+
+
+def test_stop_now_spares_a_younger_process_with_the_number_of_the_owner(
+    layout: RunLayout, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    bystander = start("stubborn", "train", make_run(tmp_path / "other").root)
+    start("stubborn", "-m", "erlcli.engine.supervisor", layout.root)
+    write_json(layout.root / "row", {"pid": bystander.pid, "host": socket.gethostname(), "time": 1.0})
+    layout.lock.write_bytes((layout.root / "row").read_bytes())
+    assert "killed (1 process)" in call(stop_app, "--now", layout.root).stdout
+    assert bystander.poll() is None
 
 
 def test_stop_now_spares_an_owner_that_does_more_than_training(layout: RunLayout) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
 
 from erlcli.engine import checkpoint
 from erlcli.engine.checkpoint import LEARNER, MANIFEST, POLICY, STATE, Checkpoint
@@ -146,11 +148,11 @@ def damage(path, how):
 HARMS = ("flip", "flip first", "flip last", "cut", "half", "empty", "longer", "missing", "folder")
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("how", HARMS)
+# A bit in the middle of a manifest may be one without meaning: the next test tries them all.
+@pytest.mark.parametrize(
+    ("name", "how"), [(name, how) for name in FILES for how in HARMS if (name, how) != (MANIFEST, "flip")]
+)
 def test_damage_is_found_and_the_one_before_is_taken(layout, name, how):
-    if name == MANIFEST and how == "flip":
-        pytest.skip("a manifest may be flipped in a place without meaning; see the next test")
     older, newer = put(layout, 100), put(layout, 200)
     damage(newer / name, how)
     with pytest.raises(DamagedError) as caught:
@@ -371,13 +373,18 @@ def test_killed_at_any_call_of_crowning_the_best_is_the_old_or_the_new_one(layou
 def test_killed_at_any_call_of_a_snapshot_no_half_of_it_is_seen(layout, monkeypatch):
     grave = Grave(monkeypatch)
 
+    def prepare():
+        for path in layout.snapshots.iterdir():
+            path.unlink()
+
     def check(number):
-        assert not list(layout.snapshots.glob("*.safetensors"))
+        for path in layout.snapshots.glob("*.safetensors"):
+            assert set(load_file(path)) == set(example().policy)
 
     def snapshot():
         checkpoint.save_snapshot(layout, example().policy, 5, {"steps": "5"})
 
-    assert crash_points(grave, lambda: None, snapshot, check) >= 2
+    assert crash_points(grave, prepare, snapshot, check) >= 2
     assert [p.name for p in layout.snapshots.glob("*.safetensors")] == [f"{checkpoint.name_of(5)}.safetensors"]
 
 
@@ -455,8 +462,6 @@ def test_the_best_moves_with_its_run(layout):
 
 
 def test_a_snapshot_is_a_policy_with_facts(layout):
-    from safetensors import safe_open
-
     path = checkpoint.save_snapshot(layout, example().policy, 123, {"steps": "123", "attempt": "2"})
     assert path.name == "000000000123.safetensors"
     with safe_open(path, "pt") as file:
