@@ -8,7 +8,7 @@ import traceback
 import typer
 
 import erlcli
-from erlcli.cli import bench, export, recipes, resume, train
+from erlcli.cli import bench, eval, export, plot, ps, recipes, resume, stop, train
 from erlcli.cli.output import fail
 from erlcli.errors import ErlError
 
@@ -20,8 +20,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train")(train.train)
+app.command("eval")(eval.evaluate)
 app.command("resume")(resume.resume)
 app.command("export")(export.export)
+app.command("plot")(plot.plot)
+app.command("ps")(ps.ps)
+app.command("stop")(stop.stop)
 app.command("bench")(bench.bench)
 app.add_typer(recipes.recipes_app, name="recipes")
 

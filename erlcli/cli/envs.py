@@ -104,9 +104,7 @@ def _footer(shown: list[Entry], hidden: int) -> list[str]:
 
 @envs_app.command("check")
 def check(
-    env_id: Annotated[
-        str, typer.Argument(metavar="ID", help="As env.id of a recipe, or a recipe (.toml).")
-    ],
+    env_id: Annotated[str, typer.Argument(metavar="ID", help="As env.id of a recipe, or a recipe (.toml).")],
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", help="An env key with a TOML value: kwargs.continuous=true. Repeatable."),

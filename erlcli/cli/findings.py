@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from erlcli.envs.check import Finding
+    from erlcli.envs.finding import Finding
 
 INDENT = 21
 COLOURS = {"ok": "32", "warn": "33", "fail": "31"}

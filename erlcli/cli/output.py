@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from erlcli.errors import ErlError
@@ -47,3 +48,11 @@ def count(value: float) -> str:
     if abs(value) < 1e6:
         return f"{value / 1e3:.1f}k"
     return f"{value / 1e6:.2f}M"
+
+
+def shorten(path: Path) -> str:
+    """`path` as seen from here, where that is shorter."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

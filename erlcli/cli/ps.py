@@ -99,7 +99,7 @@ def row_of(root: Path, processes: Sequence[psutil.Process]) -> dict[str, Any]:
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     """The rows for people: two lines a run, since a path is long."""
-    from erlcli.cli.session import shorten
+    from erlcli.cli.output import shorten
 
     cells = [("NAME", "STATE", "STEPS", "STEPS/S", "BEST", "AGE", "PID")]
     for row in rows:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from erlcli.cli.live import LiveView, PlainView, Watcher
-from erlcli.cli.output import count, fail, print_json, seconds
+from erlcli.cli.output import count, fail, print_json, seconds, shorten
 from erlcli.engine.plan import resolve
 from erlcli.engine.supervisor import Outcome, Supervisor
 from erlcli.envs.config import choose_backend, env_config
@@ -168,14 +168,6 @@ def closing_lines(view: RunView, outcome: Outcome) -> list[str]:
             f"  curve   {root}/plots/learning_curve.png",
         ]
     return lines
-
-
-def shorten(path: Path) -> str:
-    """`path` as seen from here, where that is shorter."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 def _detach(layout: RunLayout, lock: RunLock) -> int:

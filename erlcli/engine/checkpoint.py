@@ -191,7 +191,8 @@ def set_best(layout: RunLayout, policy: dict[str, Tensor], state: dict[str, Any]
 
 def _save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, str] | None = None) -> None:
     # Written by ourselves, since safetensors hides the errno of a full disk and lets nobody else read its files.
-    path.write_bytes(save_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, facts))
+    # Cloned, since it refuses tensors that share memory, such as tied weights.
+    path.write_bytes(save_bytes({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, facts))
 
 
 def _describe(path: Path) -> dict[str, Any]:

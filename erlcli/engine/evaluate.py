@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from erlcli.core.actions import ActionMap
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
+from erlcli.core.statistics import bootstrap_ci, iqm
 from erlcli.core.types import EnvSpec
 from erlcli.engine.failures import Interrupted
 from erlcli.engine.video import Frame, picture, rendering_env
@@ -29,7 +30,6 @@ from erlcli.envs.spaces import action_space, obs_box
 from erlcli.errors import DivergedError, EnvError
 
 DEFAULT_FPS = 30.0  # of envs that don't say
-CHUNK = 1 << 20  # numbers that the bootstrap draws at once
 
 
 @dataclass
@@ -65,46 +65,6 @@ class Scores:
             "length_mean": float(np.mean(self.lengths)),
             "length_ci": [float(x) for x in bootstrap_ci(np.asarray(self.lengths, float), np.mean, seed)],
         }
-
-
-def iqm(values: NDArray[Any], axis: int = -1) -> Any:  # noqa: ANN401 - scalar or array
-    """Interquartile mean (arXiv 2108.13264): the mean of the middle half, a quarter of the values cut at each end."""
-    ordered = np.sort(values, axis=axis)
-    count = ordered.shape[axis]
-    cut = int(0.25 * count)
-    return ordered.take(range(cut, count - cut), axis=axis).mean(axis=axis)
-
-
-def bootstrap_ci(
-    values: NDArray[Any],
-    statistic: Callable[..., Any],
-    seed: int,
-    confidence: float = 0.95,
-    samples: int = 2000,
-) -> tuple[float, float]:
-    """Percentile bootstrap.
-
-    Args:
-        values: (K,) at least one.
-        statistic: takes an array and `axis`, like `numpy.mean`.
-        seed: of the draws.
-        confidence: share of the draws between the bounds.
-        samples: draws of K values with replacement.
-
-    Returns:
-        Lower and upper bound of the statistic.
-    """
-    random = np.random.default_rng(seed)
-    rows = max(1, CHUNK // len(values))
-    drawn = np.concatenate(
-        [
-            statistic(values[random.integers(0, len(values), (min(rows, samples - first), len(values)))], axis=-1)
-            for first in range(0, samples, rows)
-        ]
-    )
-    tail = 100 * (1 - confidence) / 2
-    low, high = np.percentile(drawn, [tail, 100 - tail])
-    return float(low), float(high)
 
 
 @dataclass

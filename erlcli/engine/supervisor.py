@@ -106,12 +106,11 @@ class Supervisor:
             self._end_all()
             return Outcome(INTERRUPTED, "interrupted")
         if code == 0:
-            request = read_json(self.layout.stop_request) or {}
-            if self._stops or request.get("reason") == "user":
+            if self._asked_to_stop():
                 self._end_all(grace_seconds=2.0)
                 return Outcome(INTERRUPTED, "interrupted")
             self._finish_evaluation(tick)
-            if self._stops:
+            if self._asked_to_stop():
                 self._end_all()
                 return Outcome(INTERRUPTED, "interrupted")
         self._end_all()
@@ -119,6 +118,10 @@ class Supervisor:
             return Outcome(self._error.exit_code, "failed", self._error)
         self._reached = self._target_reached()
         return Outcome(0, "finished")
+
+    def _asked_to_stop(self) -> bool:
+        """By a signal, or by a user's request in the control folder."""
+        return self._stops > 0 or (read_json(self.layout.stop_request) or {}).get("reason") == "user"
 
     def _spawn(self, role: str) -> Child:
         return Child.spawn(
@@ -146,7 +149,7 @@ class Supervisor:
             code = learner.wait(TICK_SECONDS)
             tick()
             self._write_status("stopping" if self._stops or self.layout.stop_request.exists() else "running")
-            if self._stops and not asked:
+            if not asked and self._asked_to_stop():
                 asked = time.monotonic()
                 write_json(self.layout.stop_request, {"reason": "user"})
             if self._stops >= 2 or (asked and time.monotonic() - asked > LEAVE_SECONDS):
@@ -239,7 +242,7 @@ class Supervisor:
         write_json(self.layout.control / "finish", {})
         evaluator = self._evaluator
         crashes = 0
-        while evaluator is not None and not self._stops:
+        while evaluator is not None and not self._asked_to_stop():
             code = evaluator.wait(TICK_SECONDS)
             tick()
             self._write_status("evaluating")

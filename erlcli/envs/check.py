@@ -18,37 +18,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from erlcli.envs.config import EnvConfig
+from erlcli.envs.finding import Finding
 
-Status = Literal["ok", "warn", "fail"]
+START_SECONDS = 60.0  # for loading torch and gymnasium, which on a cold disk takes longer than the check
 LAST_LINES = 60  # of what the process printed
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check found.
-
-    Attributes:
-        name: what was looked at.
-        status: `warn` is something to know or to improve; `fail` has to be mended.
-        message: what was found.
-        remedy: what to do about it.
-        details: JSON-able facts: figures, a traceback.
-    """
-
-    name: str
-    status: Status
-    message: str
-    remedy: str | None = None
-    details: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields, for `--json`."""
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)
@@ -60,7 +38,7 @@ class CheckOptions:
         episodes: of random play, at most.
         steps: of random play, at most.
         seed: of everything.
-        timeout_seconds: for the whole check.
+        timeout_seconds: for the whole check, once its process has started.
         only: names of the probes to run (see `probes.PROBES`); empty for all.
     """
 
@@ -142,14 +120,16 @@ def check_env(
 
 def _events(options: CheckOptions) -> Iterator[str | Finding]:
     """Names of probes that start, and findings."""
-    deadline = time.monotonic() + options.timeout_seconds
     probe = "start"
     ended = False
     with tempfile.TemporaryFile() as log:
-        process, results, lifeline = _spawn(options, log)
+        process, descriptor, lifeline = _spawn(options, log)
+        results = _Results(descriptor, START_SECONDS)
         try:
-            for line in _lines(results, deadline):
+            for line in results.lines():
                 row = json.loads(line)
+                if probe == "start":
+                    results.allow(options.timeout_seconds)
                 if "finding" in row:
                     yield Finding(**row["finding"])
                 elif row["probe"] is None:
@@ -160,12 +140,12 @@ def _events(options: CheckOptions) -> Iterator[str | Finding]:
             if not ended:
                 yield _died(probe, _exit_code(process), _tail(log))
         except TimeoutError:
-            yield _hung(probe, process, log, options.timeout_seconds)
+            yield _hung(probe, process, log, START_SECONDS if probe == "start" else options.timeout_seconds)
         finally:
             _kill(process)
             process.wait()
             os.close(lifeline)
-            os.close(results)
+            os.close(descriptor)
 
 
 def _spawn(options: CheckOptions, log: IO[bytes]) -> tuple[subprocess.Popen[bytes], int, int]:
@@ -189,22 +169,33 @@ def _spawn(options: CheckOptions, log: IO[bytes]) -> tuple[subprocess.Popen[byte
     return process, results, lifeline
 
 
-def _lines(descriptor: int, deadline: float) -> Iterator[bytes]:
-    """Whole lines, until the end of file.
+class _Results:
+    """Lines from the checking process, with a deadline that can be moved between them."""
 
-    Raises:
-        TimeoutError: the deadline came first.
-    """
-    pending = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(descriptor, selectors.EVENT_READ)
-        while selector.select(max(0.0, deadline - time.monotonic())):
-            data = os.read(descriptor, 1 << 16)
-            if not data:
-                return
-            *lines, pending = (pending + data).split(b"\n")
-            yield from lines
-    raise TimeoutError
+    def __init__(self, descriptor: int, seconds: float) -> None:
+        self.descriptor = descriptor
+        self.allow(seconds)
+
+    def allow(self, seconds: float) -> None:
+        """From now on."""
+        self.deadline = time.monotonic() + seconds
+
+    def lines(self) -> Iterator[bytes]:
+        """Whole lines, until the end of file.
+
+        Raises:
+            TimeoutError: the deadline came first.
+        """
+        pending = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.descriptor, selectors.EVENT_READ)
+            while selector.select(max(0.0, self.deadline - time.monotonic())):
+                data = os.read(self.descriptor, 1 << 16)
+                if not data:
+                    return
+                *lines, pending = (pending + data).split(b"\n")
+                yield from lines
+        raise TimeoutError
 
 
 def _hung(probe: str, process: subprocess.Popen[bytes], log: IO[bytes], seconds: float) -> Finding:
@@ -247,7 +238,7 @@ def _died(probe: str, code: int, tail: str) -> Finding:
     frame = _innermost(tail)
     where = f", in {frame}" if frame else ""
     if probe == "render":
-        remedy = "training goes on without; for pictures of MuJoCo set MUJOCO_GL=egl or osmesa"
+        remedy = "training goes on without; for pictures try another MUJOCO_GL: egl or osmesa"
         return Finding(probe, "warn", f"the process that renders {how}{where}", remedy, {"output": tail})
     remedy = "an env must not end its process; native crashes are reported to the env's maker"
     return Finding(probe, "fail", f"the env's process {how}{where}", remedy, {"output": tail})

@@ -14,7 +14,9 @@ import threading
 import traceback
 from typing import Any
 
-from erlcli.envs.check import CheckOptions, Finding
+from erlcli.envs.check import CheckOptions
+from erlcli.envs.finding import Finding
+from erlcli.envs.offscreen import draw_offscreen
 
 
 def main() -> None:
@@ -27,6 +29,7 @@ def main() -> None:
     def send(row: dict[str, Any]) -> None:
         os.write(results, json.dumps(row, default=str).encode() + b"\n")
 
+    draw_offscreen()
     try:
         import torch
 

@@ -90,7 +90,7 @@ class EnvpoolVecEnv:
                 self.config.id,
                 num_envs=self.config.num_envs,
                 seed=self._seed,
-                num_threads=min(self.config.threads or os.cpu_count() or 1, self.config.num_envs),
+                num_threads=min(self.config.threads or usable_cpus(), self.config.num_envs),
                 **options,
             )
         self._ended[:] = False
@@ -135,6 +135,11 @@ class EnvpoolVecEnv:
             remedy='env.backend = "gymnasium" tells whether it is the env or envpool',
             details={"env_index": i, "seed": self._seed, "step": self._steps, "traceback": None},
         )
+
+
+def usable_cpus() -> int:
+    """Logical CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _spaces(config: EnvConfig) -> tuple[Box, ActionSpace, int | None]:

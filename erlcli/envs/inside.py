@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,8 +14,9 @@ from torch import Tensor
 from erlcli.core.actions import ActionMap
 from erlcli.core.seeding import derive
 from erlcli.core.types import ActionSpace, Box, Discrete, Step
-from erlcli.envs.check import CheckOptions, Finding
+from erlcli.envs.check import CheckOptions
 from erlcli.envs.config import ENVPOOL_IDS, EnvConfig, choose_backend
+from erlcli.envs.finding import Finding
 from erlcli.envs.play import Env, Played, reset, step
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space
@@ -186,7 +186,7 @@ def speed(options: CheckOptions, backends: tuple[str, ...]) -> Finding:
             rates[backend] = _rate(vec, options.seed)
         finally:
             vec.close()
-        where = "in one process" if backend == "gymnasium" else f"in 16 envs on {os.cpu_count()} threads"
+        where = "in one process" if backend == "gymnasium" else "in 16 envs on all cores"
         parts.append(f"{backend} {rates[backend]:,.0f} steps/s {where}")
     remedy = None
     if options.config.id in ENVPOOL_IDS and "envpool" not in backends:

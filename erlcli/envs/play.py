@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from erlcli.envs.check import Finding, Status
+from erlcli.envs.finding import Finding, Status
 from erlcli.envs.gymnasium import scalar
 
 STEP_TUPLE = "(obs, reward, terminated, truncated, info)"

@@ -19,8 +19,9 @@ from gymnasium import spaces
 
 from erlcli.core.types import ActionSpace, Box, Discrete
 from erlcli.envs import inside
-from erlcli.envs.check import CheckOptions, Finding
+from erlcli.envs.check import CheckOptions
 from erlcli.envs.config import choose_backend
+from erlcli.envs.finding import Finding
 from erlcli.envs.play import Env, Fault, Issue, Played, difference, issues, play, raised, reset, same, trace
 from erlcli.envs.single import as_box, make_env, make_own_env
 from erlcli.envs.spaces import action_space, describe, obs_box
@@ -290,7 +291,7 @@ def _render(subject: Subject) -> Iterator[Finding]:
         env.close()
     except Exception as error:
         found = raised("render", "rendering", error)
-        hint = "on a machine without display MuJoCo wants MUJOCO_GL=egl or osmesa"
+        hint = "without a display MuJoCo needs libEGL (apt install libegl1), or MUJOCO_GL=osmesa with OSMesa"
         yield replace(found, status="warn", remedy=f"training goes on without; {hint}")
         return
     array = np.asarray(frame)

@@ -83,9 +83,9 @@ class RunView:
 
     @property
     def state(self) -> str:
-        """`starting`, `running`, `stopping`, `finished`, `interrupted`, `failed`, or `dead` (killed, no goodbye)."""
+        """`starting`, `running`, `stopping`, `evaluating`, `finished`, `interrupted`, `failed`, or `dead` (killed, no goodbye)."""
         state = str(self.status.get("state", "starting"))
-        if state in ("starting", "running", "stopping") and not is_owned(self.layout.lock):
+        if state in ("starting", "running", "stopping", "evaluating") and not is_owned(self.layout.lock):
             return "dead"
         return state
 

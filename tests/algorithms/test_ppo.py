@@ -33,7 +33,7 @@ every_kind = pytest.mark.parametrize("kind", sorted(KINDS))
 def make(kind="discrete", normalize=None, seed=0, init=0, **settings):
     action, squash = KINDS[kind]
     settings = {
-        "rollout_length": T, "batch_size": T * N, "epochs": 1, "squash": squash, "max_grad_norm": None,
+        "rollout_length": T, "batch_size": T * N, "epochs": 1, "squash": squash, "max_grad_norm": 1e9,
         "learning_rate": 1e-2, "log_std": -0.3, **settings,
     }  # fmt: skip
     spec = EnvSpec(Box((OBS,), "float32", (-INF,) * OBS, (INF,) * OBS), action, N)
@@ -143,9 +143,7 @@ def slow_advantages(reward, value, next_value, rollout, gamma, gae_lambda):
                 if not rollout.valid[later, n]:
                     break
                 future = 0.0 if rollout.terminated[later, n] else gamma * next_value[later, n]
-                advantage[t, n] += (gamma * gae_lambda) ** (later - t) * (
-                    reward[later, n] + future - value[later, n]
-                )
+                advantage[t, n] += (gamma * gae_lambda) ** (later - t) * (reward[later, n] + future - value[later, n])
                 if rollout.terminated[later, n] or rollout.truncated[later, n]:
                     break
     return advantage
@@ -200,7 +198,7 @@ def slow_update(algorithm, rollout, kind, epochs):
         loss = policy_part + config.value_coef * value_part - config.entropy_coef(0.0) * entropy.mean()
         adam.zero_grad()
         loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm or INF).item())
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm).item())
         adam.step()
     metrics = {
         "loss/policy": policy_part.item(), "loss/value": value_part.item(), "policy/entropy": entropy.mean().item(),

@@ -20,7 +20,14 @@ TINY = Path(__file__).parent / "envs" / "tiny.py"
 
 # What suits tiny environments, taken by every algorithm that has such a key. An algorithm for which these won't do
 # gets a row of its own under its name.
-SETTINGS = {"rollout_length": 16, "batch_size": 32, "epochs": 4, "learning_rate": 1e-2, "gamma": 0.95, "gae_lambda": 0.9}
+SETTINGS = {
+    "rollout_length": 16,
+    "batch_size": 32,
+    "epochs": 4,
+    "learning_rate": 1e-2,
+    "gamma": 0.95,
+    "gae_lambda": 0.9,
+}
 OWN_SETTINGS: dict[str, dict] = {}
 
 

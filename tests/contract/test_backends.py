@@ -43,9 +43,7 @@ def play(env, seed, steps, first_index=0):
     for action in actions_for(env.spec, steps):
         step = env.step(action)
         final = {n: last.clone() for n, last in (step.final_obs or {}).items()}
-        rows.append(
-            [step.reward.clone(), step.terminated.clone(), step.truncated.clone(), step.valid.clone(), final]
-        )
+        rows.append([step.reward.clone(), step.terminated.clone(), step.truncated.clone(), step.valid.clone(), final])
         obs.append(step.obs.clone())
     return torch.stack(obs), rows
 

@@ -192,7 +192,9 @@ def test_state_round_trip_continues_exactly(draws):
     first.update(*data)
     second.update(*data)
     assert torch.equal(first(data[0]), second(data[0]))
-    assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    )
 
 
 def test_obs_normalizer_state_round_trip_continues_exactly(draws):

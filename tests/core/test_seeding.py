@@ -27,7 +27,9 @@ def test_order_and_depth_of_a_path_matter():
 
 def test_neighbouring_seeds_share_no_bits_of_a_pattern():
     """On average half of the bits differ between neighbours, which seed + i would not give."""
-    flips = [bin(derive(seed, "env", i) ^ derive(seed, "env", i + 1)).count("1") for seed in range(10) for i in range(100)]
+    flips = [
+        bin(derive(seed, "env", i) ^ derive(seed, "env", i + 1)).count("1") for seed in range(10) for i in range(100)
+    ]
     assert 14.5 < sum(flips) / len(flips) < 16.5
 
 

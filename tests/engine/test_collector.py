@@ -227,9 +227,7 @@ def test_collecting_changes_no_policy_and_keeps_no_graph():
     assert all(torch.equal(before[name], tensor) for name, tensor in collector.policy.state_dict().items())
     assert not buffers.rollout(0).extras["log_prob"].requires_grad
     # The learner goes on with these tensors under autograd, which tensors made for inference would refuse.
-    collector.policy.distribution.log_prob(
-        collector.policy.params(buffers.obs[:-1]), buffers.action
-    ).sum().backward()
+    collector.policy.distribution.log_prob(collector.policy.params(buffers.obs[:-1]), buffers.action).sum().backward()
 
 
 def test_timing_is_of_the_last_rollout():

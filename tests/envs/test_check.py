@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from erlcli.envs import check, probes
-from erlcli.envs.check import CheckOptions, Finding, Report, check_env
+from erlcli.envs.check import CheckOptions, Report, check_env
 from erlcli.envs.config import EnvConfig
+from erlcli.envs.finding import Finding
 
 HANDMADE = Path(__file__).parent / "handmade.py"
 FAST = ("make", "spaces", "reset", "play", "seeding", "autoreset", "episodes", "render")  # all but a second of speed
@@ -154,10 +155,10 @@ def test_findings_come_one_by_one_with_what_is_looked_at():
 
 
 def test_a_hang_is_found_with_its_place():
-    report, _ = in_child("Faulty", timeout=5.0, way="hang")
+    report, _ = in_child("Faulty", timeout=1.5, way="hang")
     last = report.findings[-1]
     assert (last.name, last.status, report.exit_code) == ("play", "fail", 3)
-    assert "no answer within 5 s" in last.message and "in spoil" in last.message and "handmade.py" in last.message
+    assert "no answer within 1.5 s" in last.message and "in spoil" in last.message and "handmade.py" in last.message
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,7 @@ def test_lists_are_taken_as_observations(make):
     assert vec.step(idle(vec)).obs.tolist() == [[0.0, 1.0]]
 
 
+@pytest.mark.filterwarnings("ignore:.*length of a multi-dimensional MultiDiscrete")
 @pytest.mark.parametrize(
     ("kind", "shape", "dtype"),
     [

@@ -1,0 +1,213 @@
+"""Resuming is exact: killed and resumed runs end with the bits of a run that nobody touched."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from erlcli.engine import checkpoint
+from erlcli.engine.plan import Plan
+from erlcli.engine.verify import newest_stretch
+from erlcli.errors import RecipeError
+from erlcli.recipe.load import load
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.view import Curve
+
+ENV = Path(__file__).parent / "envs" / "faulty.py"
+PATIENCE = 90.0
+TOTAL = 12_800
+RECIPE = f"""
+[train]
+total_steps = {TOTAL}
+seed = 5
+[env]
+id = "{ENV}:Faulty"
+num_envs = 4
+[network]
+hidden = [8]
+[normalize]
+obs = true
+reward = true
+[algorithm]
+name = "ppo"
+rollout_length = 32
+batch_size = 64
+epochs = 2
+learning_rate = {{ kind = "linear", start = 1e-2, end = 0.0 }}
+[eval]
+episodes = 4
+probe_episodes = 2
+every_steps = 6_400
+[checkpoint]
+every_steps = 1_280
+keep = 100
+[log]
+tensorboard = false
+"""
+SETTINGS = {
+    "inline": [],
+    "two_workers": ["--set", "engine.workers=2"],
+    "two_workers_lag": ["--set", "engine.workers=2", "--set", "engine.lag=1"],
+}
+
+
+def erl(*arguments, check=True):
+    done = subprocess.run(
+        [sys.executable, "-m", "erlcli", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def train(folder, name, settings, *more):
+    recipe = folder / "recipe.toml"
+    recipe.write_text(RECIPE)
+    erl("train", recipe, "--run-dir", folder / name, *SETTINGS[settings], *more)
+    return RunLayout(folder / name)
+
+
+@pytest.fixture(scope="module", params=list(SETTINGS))
+def untouched(request, tmp_path_factory):
+    return request.param, train(tmp_path_factory.mktemp("run"), "untouched", request.param)
+
+
+def rows(layout):
+    curve = Curve(layout.metrics)
+    curve.refresh()
+    return [{k: v for k, v in row.items() if not k.startswith("time/") and k != "attempt"} for row in curve.rows]
+
+
+def last(layout):
+    saved = checkpoint.load(checkpoint.numbered(layout)[-1])
+    return checkpoint.flatten({"policy": saved.policy, "learner": saved.learner})[0]
+
+
+def assert_same(one, two):
+    assert rows(one) == rows(two)
+    a, b = last(one), last(two)
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def test_killed_and_resumed_equals_untouched(untouched, tmp_path):
+    settings, reference = untouched
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    layout = RunLayout(tmp_path / "killed")
+    command = [sys.executable, "-m", "erlcli", "train", str(recipe), "--run-dir", str(layout.root), *SETTINGS[settings]]
+    draw = random.Random(7)
+    for _ in range(3):  # more points in the slow test
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        kill_at(process, layout, draw.randrange(500, 5000))
+        command = [sys.executable, "-m", "erlcli", "resume", str(layout.root)]
+    done = erl("resume", layout.root, check=False)
+    assert done.returncode == 0, done.stderr
+    assert_same(reference, layout)
+
+
+def kill_at(process, layout, steps):
+    """SIGKILL the supervisor, and the learner, which could otherwise still save, once `steps` more are taken."""
+    target = steps_of(layout) + steps
+    deadline = time.monotonic() + PATIENCE
+    while steps_of(layout) < target and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    if process.poll() is None:
+        learner = json.loads(layout.process("learner").read_text())["pid"]
+        process.kill()
+        os.kill(learner, signal.SIGKILL)
+    process.wait()
+
+
+def steps_of(layout):
+    curve = Curve(layout.metrics)
+    curve.refresh()
+    return curve.rows[-1]["steps"] if curve.rows else 0
+
+
+def test_verify(untouched):
+    _, layout = untouched
+    before = sorted(str(p) for p in layout.root.rglob("*"))
+    verdict = json.loads(erl("resume", layout.root, "--verify", "--json").stdout)
+    assert verdict["equal"] and verdict["rows"] == 10
+    assert verdict["to_steps"] - verdict["from_steps"] == 1_280
+    assert sorted(str(p) for p in layout.root.rglob("*")) == before
+
+
+def test_verify_sees_a_difference(untouched, tmp_path):
+    """The end of the stretch with one bit changed, and a manifest that agrees with it."""
+    import shutil
+
+    _, layout = untouched
+    copy = RunLayout(tmp_path / "copy")
+    shutil.copytree(layout.root, copy.root, symlinks=True)
+    path = newest_stretch(copy)[1].path
+    saved = checkpoint.load(path)
+    saved.policy["network.0.bias"][0] += 1e-7
+    checkpoint.save(path, saved)
+    verdict = json.loads(erl("resume", copy.root, "--verify", "--json", check=False).stdout)
+    assert not verdict["equal"]
+    assert verdict["differing_tensors"] == ["policy/network.0.bias"]
+    assert verdict["differing_rows"] == []
+
+
+def test_same_seed_same_rows(untouched, tmp_path):
+    settings, reference = untouched
+    assert_same(reference, train(tmp_path, "again", settings))
+
+
+def test_another_seed_other_rows(tmp_path):
+    one = train(tmp_path, "one", "inline", "--seed", "1", "--set", "train.total_steps=1280")
+    two = train(tmp_path, "two", "inline", "--seed", "2", "--set", "train.total_steps=1280")
+    assert rows(one)[-1] != rows(two)[-1]
+
+
+def test_extended_run_goes_on(tmp_path):
+    layout = train(tmp_path, "run", "inline", "--set", "train.total_steps=1280")
+    assert "nothing is left to do" in erl("resume", layout.root).stdout
+    erl("resume", layout.root, "--set", "train.total_steps=2560")
+    assert [row["steps"] for row in rows(layout)] == list(range(128, 2561, 128))
+    assert load(layout.recipe).train.total_steps == 2560
+
+
+@pytest.mark.parametrize("change", ["env.num_envs=8", "network.hidden=[16]", "normalize.obs=false"])
+def test_what_checkpoints_are_made_for_stays(tmp_path, change):
+    layout = train(tmp_path, "run", "inline", "--set", "train.total_steps=1280")
+    before = layout.recipe.read_text()
+    done = erl("resume", layout.root, "--set", "train.total_steps=2560", "--set", change, check=False)
+    assert done.returncode == 2
+    assert change.split("=")[0] in done.stderr and "new run" in done.stderr
+    assert layout.recipe.read_text() == before
+
+
+def test_reached_target_ends_the_run_and_does_not_end_it_twice(tmp_path):
+    reachable = ["--set", "train.target_return=0.0", "--set", "eval.every_steps=1280"]
+    layout = train(tmp_path, "run", "inline", *reachable, "--set", "train.total_steps=1_000_000_000")
+    assert json.loads(layout.status.read_text())["target_reached"]
+    reached = steps_of(layout)
+    assert "reached its target" in erl("resume", layout.root).stdout
+    erl("resume", layout.root, "--set", f"train.total_steps={reached + 5000}")
+    assert steps_of(layout) >= reached + 5000
+
+
+def test_nothing_to_verify(tmp_path):
+    layout = train(tmp_path, "run", "inline", "--set", "train.total_steps=640")
+    with pytest.raises(RecipeError, match="nothing to verify"):
+        newest_stretch(layout)
+    assert erl("resume", layout.root, "--verify", check=False).returncode == 2
+
+
+def test_plan_counts_iterations(tmp_path):
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    recipe = load(tmp_path / "recipe.toml")
+    assert Plan.of(recipe) == Plan(log=1, snapshot=50, checkpoint=10)
+    long = load(tmp_path / "recipe.toml", ["train.total_steps=12_800_000", 'eval.every_steps="auto"'])
+    assert Plan.of(long).log == 5 and Plan.of(long).snapshot == 2_000
