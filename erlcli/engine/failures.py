@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from erlcli.errors import ErlError
+from erlcli.errors import EnvError, ErlError
 from erlcli.runs.jsonl import read_json, write_json
 from erlcli.runs.layout import RunLayout
 
@@ -45,6 +45,8 @@ def run_child(process: str, layout: RunLayout, body: Callable[[], int]) -> int:
     faulthandler.register(signal.SIGUSR1, stacks)
     try:
         return body()
+    except SystemExit as request:  # sys.exit in an env must not look like a learner that is done
+        return report(process, layout, EnvError(f"{process}: the env called sys.exit({request.code!r})"))
     except Exception as error:
         return report(process, layout, error)
 

@@ -159,7 +159,7 @@ class Supervisor:
                 return 0
             if code is None:
                 code = self._end_hung(learner)
-            if code == 0:
+            if code == 0 and self._said_goodbye(learner):
                 return 0
             if code is not None:
                 error = reported("learner", self.layout)
@@ -210,10 +210,16 @@ class Supervisor:
         learner.end()
         return learner.poll()
 
+    def _said_goodbye(self, learner: Child) -> bool:
+        """Whether a learner that left with code 0 was done, rather than ended by os._exit(0) in an env."""
+        row = read_json(self.layout.process("learner")) or {}
+        return row.get("pid") == learner.pid and row.get("phase") in ("done", "stopped")
+
     def _crash_error(self, code: int) -> ErlError:
         row = read_json(self.layout.process("learner")) or {}
         phase = str(row.get("phase", "starting"))
-        kind = EnvError if phase.startswith("env") else ErlError
+        # Nothing but env code leaves the process by itself; for a signal, what it was at has to tell.
+        kind = EnvError if code >= 0 or phase.startswith("env") else ErlError
         return kind(
             f"the learner {describe_exit(code)} during: {phase}",
             expected="a learner that lives as long as the run",

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -57,9 +58,11 @@ class Faulty(gymnasium.Env):
                 raise RuntimeError("the simulator lost its marbles")
             case "hang":
                 time.sleep(3600)
-            case "exit":
+            case "exit" | "exit_0":
                 print("env says goodbye", flush=True)
-                os._exit(7)
+                os._exit(7 if self.fault == "exit" else 0)
+            case "sys_exit":
+                sys.exit()
             case "segfault":
                 ctypes.string_at(0)
             case "nan_obs":
