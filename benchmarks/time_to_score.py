@@ -2,9 +2,9 @@
 
     python benchmarks/time_to_score.py cartpole_ppo --seeds 0 1 2
 
-The clock starts with the process, so interpreter start, imports and process spawning count. Snapshots carry the time at
-which they were written; they are evaluated on gymnasium after the run, in order, on episodes that the run itself does not
-use, so evaluation costs nothing here, though the run's own evaluator does compete for the cores while it trains.
+The clock starts with the process, so interpreter start, imports and process spawning count. Snapshots carry the time
+at which they were written; they are evaluated on gymnasium after the run, in order, on episodes that the run itself
+does not use, so evaluation costs nothing here, though the run's own evaluator does compete for the cores.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def first_score(root: Path, target: float) -> tuple[int, float, float] | None:
     for path in sorted(RunLayout(root).snapshots.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
             facts = file.metadata()
-            policy.load_state_dict({name: file.get_tensor(name) for name in file.keys()})
+            policy.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
         returns = evaluation.run(policy, range(EPISODES)).returns
         mean = sum(returns) / len(returns)
         if mean >= target:

@@ -8,7 +8,7 @@ import traceback
 import typer
 
 import erlcli
-from erlcli.cli import bench, eval, export, plot, ps, recipes, resume, stop, train
+from erlcli.cli import bench, doctor, envs, eval, export, plot, ps, recipes, resume, stop, train
 from erlcli.cli.output import fail
 from erlcli.errors import ErlError
 
@@ -27,7 +27,9 @@ app.command("plot")(plot.plot)
 app.command("ps")(ps.ps)
 app.command("stop")(stop.stop)
 app.command("bench")(bench.bench)
+app.command("doctor")(doctor.doctor)
 app.add_typer(recipes.recipes_app, name="recipes")
+app.add_typer(envs.envs_app, name="envs")
 
 
 def _version(value: bool) -> None:

@@ -15,6 +15,7 @@ from erlcli.engine.supervisor import Outcome, Supervisor
 from erlcli.envs.config import choose_backend, env_config
 from erlcli.errors import ErlError, RecipeError
 from erlcli.recipe.load import AnyRecipe, dump, load
+from erlcli.runs.jsonl import write_text
 from erlcli.runs.layout import RunLayout, check_name, next_free
 from erlcli.runs.lock import RunLock, is_owned
 from erlcli.runs.view import RunView
@@ -81,7 +82,7 @@ def claim(layout: RunLayout, overrides: list[str] | None = None) -> RunLock:
                 found=repr(_at(after, fixed[0])),
                 remedy=f"erl train {shorten(layout.recipe)} --set {fixed[0]}=... starts a new run",
             )
-        layout.recipe.write_text(HEADER + dump(after))
+        write_text(layout.recipe, HEADER + dump(after))
     return lock
 
 

@@ -113,11 +113,20 @@ def _strict(value: Any) -> Any:  # noqa: ANN401
 
 def write_json(path: Path, value: Any, *, sync: bool = False) -> None:  # noqa: ANN401
     """Replace a JSON file atomically; with `sync`, only after it is on disk."""
+    write_text(path, encode(value) + "\n", sync=sync)
+
+
+def write_text(path: Path, text: str, *, sync: bool = False) -> None:
+    """Replace a file atomically; with `sync`, only after it is on disk.
+
+    Raises:
+        OSError: it can't be written; the old content stays.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("w") as file:
-            file.write(encode(value) + "\n")
+            file.write(text)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())

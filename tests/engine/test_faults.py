@@ -1,5 +1,6 @@
 """Environments and processes that fail in the middle of real runs: named, bounded, and never trained on."""
 
+import contextlib
 import json
 import os
 import signal
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
+from erlcli.engine import checkpoint
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import is_owned
@@ -283,3 +286,102 @@ def test_no_whole_checkpoint(tmp_path):
     code, _, err = run.end()
     assert code == 6
     assert "no checkpoint is whole" in err
+
+
+def test_divergence_is_named_and_the_last_checkpoint_is_good(tmp_path):
+    run = Run(tmp_path, total=64_000, fault="huge_reward", at=300)
+    code, out, err = run.end()
+    assert code == 4
+    assert "diverged" in err and "not finite" in err and "learning_rate" in err
+    assert "erl resume" in out
+    newest = sorted(run.layout.checkpoints.glob("[0-9]*"))[-1]
+    saved = checkpoint.load(newest)
+    assert all(bool(torch.isfinite(t).all()) for t in saved.policy.values() if t.is_floating_point())
+    assert 0 < int(newest.name) <= 1280
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_full_disk_is_told_and_costs_no_checkpoint(small_disk, tmp_path):
+    run = Run(small_disk, total=1280)
+    assert run.end()[0] == 0
+    before = sorted(run.layout.checkpoints.glob("[0-9]*"))
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    run.start("resume", str(run.layout.root))
+    code, _, err = run.end()
+    assert code == 0  # nothing is left to do, and nothing has to be written for that
+    run.start("resume", str(run.layout.root), "--set", "train.total_steps=2560")
+    code, _, err = run.end()
+    assert code == 1
+    assert "o space left on" in err and "Traceback" not in err
+    assert [p for p in before if p.exists()] == before
+    filler.unlink()
+    run.start("resume", str(run.layout.root), "--set", "train.total_steps=2560")
+    code, _, err = run.end()
+    assert code == 0, err
+    assert run.steps() == 2560
+    assert_clean(run)
+
+
+BAD = {
+    "unknown env": (["env.id=CartPol-v1"], "CartPole-v1"),
+    "unknown file": (["env.id=./nowhere.py:Env"], "nowhere.py"),
+    "unknown class": ([f"env.id={FAULTY}:Fault"], "Faulty"),
+    "env argument": (["env.kwargs={ no_such = 1 }"], "no_such"),
+    "big batch": (["algorithm.batch_size=1000"], "algorithm.batch_size"),
+    "small budget": (["train.total_steps=10"], "train.total_steps"),
+    "uneven workers": (["engine.workers=3"], "engine.workers"),
+    "lag without workers": (["engine.lag=1"], "engine.lag"),
+    "no such device": (["train.device=cuda:9"], "train.device"),
+    "action space": (["env.wrappers=['./actions.py:NoActions']"], "action space"),
+    "backend without the id": (["env.backend=envpool"], "envpool"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_can_not_be_trained_leaves_nothing(tmp_path, case):
+    overrides, words = BAD[case]
+    (tmp_path / "actions.py").write_text(
+        "import gymnasium\nclass NoActions(gymnasium.Wrapper):\n    action_space = gymnasium.spaces.Text(4)\n"
+    )
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE.format(total=2560, env=FAULTY, kwargs="{}", workers=0, restarts=1))
+    command = [sys.executable, "-m", "erlcli", "train", str(recipe), "--run-dir", str(tmp_path / "run")]
+    for override in overrides:
+        command += ["--set", override]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_run_directory_that_exists(tmp_path):
+    run = Run(tmp_path, total=1280)
+    assert run.end()[0] == 0
+    before = sorted(p for p in run.layout.root.rglob("*"))
+    run.start("train", str(tmp_path / "faulty.toml"), "--run-dir", str(run.layout.root))
+    code, _, err = run.end()
+    assert code == 2 and "erl resume" in err
+    assert sorted(p for p in run.layout.root.rglob("*")) == before
+
+
+def test_run_directory_that_can_not_be_made(tmp_path):
+    run = Run(tmp_path, total=1280)
+    assert run.end()[0] == 0
+    run.start("train", str(tmp_path / "faulty.toml"), "--run-dir", "/proc/erl/run")
+    code, _, err = run.end()
+    assert code == 2 and "/proc/erl/run" in err and "--run-dir" in err

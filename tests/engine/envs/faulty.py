@@ -14,7 +14,7 @@ from gymnasium import spaces
 class Faulty(gymnasium.Env):
     """Fails at step `at` of the process, `once` (a flag file remembers) or always."""
 
-    metadata = {"render_modes": []}
+    metadata = {"render_modes": []}  # noqa: RUF012 - gymnasium's own way
 
     def __init__(self, fault="none", where="step", at=60, once=None, only_pid_file=None):
         self.observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -42,6 +42,8 @@ class Faulty(gymnasium.Env):
                 reward = float("inf")
             if self.fault == "text_reward":
                 reward = "much"
+            if self.fault == "huge_reward":
+                reward = 3e38
         return obs, reward, self.t >= 20, False, {}
 
     def _obs(self):
