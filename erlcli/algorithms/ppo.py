@@ -116,6 +116,8 @@ class PPO(Algorithm):
         entropy_coef = config.entropy_coef(progress)
         batch = self._prepare(rollout)
         rows = len(batch.value)
+        if not rows:  # every env was only reset; a step on nothing but momentum would still move the weights
+            return {"policy/epochs": 0}
         # Every row is used once an epoch, in minibatches that differ by at most one row.
         minibatches = max(1, round(rows / config.batch_size))
         bounds = [rows * i // minibatches for i in range(minibatches + 1)]
@@ -245,4 +247,4 @@ class PPO(Algorithm):
 
 def explained_variance(value: Tensor, returns: Tensor) -> Tensor:
     """1 - Var(returns - value) / Var(returns): 1 is a perfect critic, 0 is no better than a constant."""
-    return 1.0 - (returns - value).var() / (returns.var() + 1e-8)
+    return 1.0 - (returns - value).var(correction=0) / (returns.var(correction=0) + 1e-8)

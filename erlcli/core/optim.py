@@ -56,6 +56,7 @@ class Optimizer:
         self._worst_norm = flat.new_zeros(())
         self._norm_sum = flat.new_zeros(())
         self._norms = 0
+        self._one = flat.new_ones(())
 
     def step(self, loss: Tensor, learning_rate: float) -> None:
         """One gradient step on a scalar loss."""
@@ -64,7 +65,8 @@ class Optimizer:
         self.collective.mean_(self.grad)
         norm = torch.linalg.vector_norm(self.grad)
         if self.max_grad_norm is not None:
-            self.grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp_(max=1.0))
+            # fmin takes 1 where the norm is NaN: only the culprit's weights are lost, and can be named.
+            self.grad.mul_(torch.fmin(self.max_grad_norm / (norm + 1e-6), self._one))
         self.adam.param_groups[0]["lr"] = learning_rate
         self.adam.step()
         self.updates += 1

@@ -1,7 +1,7 @@
 """Seeds: one number in the recipe, distinct streams for everyone who draws.
 
-A stream is named by a path, such as `(seed, "env", worker, version)`. Hashing the path gives streams that don't
-overlap by construction, whatever the number of workers, and that can be derived anew at any restart point.
+A stream is named by a path, such as `(seed, "env", worker, version)`. Hashing the path gives streams of
+their own to all, whatever the number of workers, and they can be derived anew at any restart point.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class EpisodeTracker:
     def add(self, rollout: Rollout) -> None:
         """Take in a rollout; its rows that are not valid count for nothing."""
         ended = (rollout.terminated | rollout.truncated).cpu()
-        totals = (rollout.reward * rollout.valid).cpu().to(torch.float64).cumsum(0)  # (T, N)
+        totals = rollout.reward.masked_fill(~rollout.valid, 0.0).cpu().to(torch.float64).cumsum(0)  # (T, N)
         counts = rollout.valid.cpu().to(torch.int64).cumsum(0)
         ends = ended.nonzero().tolist()  # in order of time, as the window wants it
         taken_return, taken_count = torch.zeros_like(self._return), torch.zeros_like(self._length)

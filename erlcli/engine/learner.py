@@ -143,8 +143,10 @@ def _restore(layout: RunLayout, loop: Loop, events: EventLog) -> None:
     if found is None:
         return
     path, saved, problems = found
-    for problem in problems:
+    newer = [p for p in checkpoint.numbered(layout) if int(p.name) > int(path.name)]
+    for damaged, problem in zip(reversed(newer), problems, strict=True):
         events.write("damaged_checkpoint", str(problem), level="warning")
+        damaged.rename(damaged.with_name(f"damaged-{damaged.name}-{loop.attempt}"))  # or pruning would count it
     loop.restore(saved)
     for snapshot in layout.snapshots.glob("*.safetensors"):
         if int(snapshot.stem) > loop.counters.steps:

@@ -19,6 +19,7 @@ from erlcli.engine.episodes import EpisodeTracker
 from erlcli.engine.failures import Interrupted
 from erlcli.engine.plan import Plan
 from erlcli.engine.samplers import Sampler
+from erlcli.errors import DamagedError
 from erlcli.recipe.load import AnyRecipe
 from erlcli.runs.jsonl import Appender, Row
 from erlcli.runs.layout import RunLayout
@@ -102,6 +103,7 @@ class Loop:
         self.rows = Appender(layout.metrics)
         self.clock = Clock()
         self._started = time.monotonic()
+        self._unlogged: dict[str, Any] | None = None
         self._checkpointed_version = -1
 
     @property
@@ -124,6 +126,8 @@ class Loop:
                 self._iterate()
         except Interrupted:
             self.events.write("interrupted", "stopped within a rollout, which is dropped")
+        if self._unlogged is not None and self.stop():
+            self._log()
         if self._checkpointed_version != self.counters.version:
             self.save(planned=False)
 
@@ -148,8 +152,9 @@ class Loop:
         clock.act += self.sampler.timing.act
         clock.collect += collected - before
         clock.update += time.monotonic() - collected
+        self._unlogged = metrics
         if counters.version % plan.log == 0 or self.done:
-            self._log(metrics)
+            self._log()
         if counters.version % plan.snapshot == 0 or self.done:
             self._snapshot()
         if at_restart_point:
@@ -168,7 +173,9 @@ class Loop:
         rollouts = self.plan.checkpoint - version % self.plan.checkpoint
         self.sampler.restart(self.algorithm.policy, version, derive(seed, "sampler"), rollouts)
 
-    def _log(self, metrics: dict[str, Any]) -> None:
+    def _log(self) -> None:
+        """A metric row for the last update."""
+        metrics, self._unlogged = self._unlogged or {}, None
         row: Row = {
             "attempt": self.attempt,
             "steps": self.counters.steps,
@@ -221,8 +228,16 @@ class Loop:
     def restore(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint."""
         state = saved.state
-        self.algorithm.policy.load_state_dict(saved.policy)
-        self.algorithm.load_state_dict(saved.learner)
+        try:
+            self.algorithm.policy.load_state_dict(saved.policy)
+            self.algorithm.load_state_dict(saved.learner)
+        except (RuntimeError, KeyError) as error:
+            raise DamagedError(
+                "the checkpoint does not fit the recipe",
+                expected="tensors of the recipe's networks",
+                found=str(error),
+                remedy=f"recipe.toml was changed by hand; erl train {self.layout.recipe} starts anew",
+            ) from None
         self.episodes.load_state_dict(state["episodes"])
         self.counters = Counters(int(state["steps"]), int(state["version"]), float(state["seconds"]))
         self._checkpointed_version = self.counters.version

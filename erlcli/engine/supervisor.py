@@ -6,6 +6,7 @@ It imports neither torch nor environments, so it starts at once, stays small, an
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -74,6 +75,8 @@ class Supervisor:
         self.layout.ensure()
         for request in self.layout.control.iterdir():
             request.unlink()
+        for unfinished in self.layout.checkpoints.glob(".*"):  # of processes that were killed while they wrote
+            unfinished.unlink() if unfinished.is_symlink() else shutil.rmtree(unfinished)
         handlers = self._install_handlers()
         try:
             outcome = self._supervise(tick)

@@ -192,7 +192,9 @@ def _from_module(name: str, key: str) -> Any:  # noqa: ANN401 - a module
 
 def _from_file(path: Path, key: str) -> Any:  # noqa: ANN401 - a module
     if not path.is_file():
-        raise RecipeError(f"{key} {path}: no such file", remedy="paths are relative to the recipe's folder")
+        raise RecipeError(
+            f"{key} {path}: no such file", remedy="paths are relative to this folder; within a recipe, to the recipe's"
+        )
     path = path.resolve()
     name = f"erl_env_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
     if name in sys.modules:

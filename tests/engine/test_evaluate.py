@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from erlcli.core import statistics
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.statistics import bootstrap_ci, iqm
-from erlcli.engine import evaluate
 from erlcli.engine.evaluate import Evaluation, Scores
 from erlcli.engine.failures import Interrupted
 from erlcli.envs.config import EnvConfig
@@ -364,7 +364,7 @@ def test_bootstrap_of_the_mean_is_the_normal_interval_of_many_values(monkeypatch
     assert low == pytest.approx(values.mean() - wanted, abs=0.03)
     assert high == pytest.approx(values.mean() + wanted, abs=0.03)
     assert bootstrap_ci(values, np.mean, seed=1) == (low, high)
-    monkeypatch.setattr(evaluate, "CHUNK", 1000)  # two rows of draws at a time, as for very many episodes
+    monkeypatch.setattr(statistics, "CHUNK", 1000)  # two rows of draws at a time, as for very many episodes
     assert bootstrap_ci(values, np.mean, seed=1) == pytest.approx((low, high), abs=0.03)
 
 
