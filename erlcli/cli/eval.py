@@ -53,11 +53,11 @@ def evaluate(
         import torch
 
         from erlcli.engine.load_policy import load_policy
-        from erlcli.engine.video import use_offscreen_drivers
+        from erlcli.envs.offscreen import draw_offscreen
 
         torch.set_num_threads(1)  # like the run's own evaluator
         if not render:
-            use_offscreen_drivers()
+            draw_offscreen()
         loaded = load_policy(layout, checkpoint)
         player = Player(loaded, episodes, seed, num_envs or loaded.recipe.eval.num_envs, shown, stop)
         try:
@@ -168,7 +168,8 @@ class Shown:
         Raises:
             RecipeError: options that exclude each other, no display, no terminal, no place for the film.
         """
-        from erlcli.engine.video import check_video_path, has_display
+        from erlcli.engine.video import check_video_path
+        from erlcli.envs.offscreen import has_display
 
         if self.window and (self.terminal or self.video is not None):
             other = "--terminal" if self.terminal else "--video"

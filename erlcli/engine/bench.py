@@ -5,7 +5,6 @@ Dimension letters: T time steps, N environments.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 import torch
 
+from erlcli.core.cpus import usable_cpus
 from erlcli.core.types import ActionSpace, Box, Discrete
 from erlcli.engine.scratch import run_learner
 from erlcli.envs.config import EnvConfig, env_config
@@ -101,7 +101,7 @@ def env_limit(recipe: AnyRecipe, seconds: float) -> float:
     if not workers:
         return _steps_per_second(env_config(recipe.env, recipe.env.num_envs, threads), seconds)
     config = env_config(recipe.env, recipe.env.num_envs // workers, threads or 1)
-    return _steps_per_second(config, seconds) * min(workers, os.cpu_count() or 1)
+    return _steps_per_second(config, seconds) * min(workers, usable_cpus())
 
 
 def _steps_per_second(config: EnvConfig, seconds: float) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 
 from erlcli.algorithms import registry
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
+from erlcli.core.cpus import usable_cpus
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec
@@ -85,6 +85,6 @@ def threads(recipe: AnyRecipe) -> int:
         return recipe.engine.threads
     if max(recipe.network.hidden, default=0) < WIDE:
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cpus()
     busy = recipe.engine.workers if recipe.engine.lag else 0
     return max(1, min(cores - busy, 8))

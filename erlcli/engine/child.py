@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from erlcli.core.cpus import usable_cpus
+
 
 class Child:
     """A running process of the engine.
@@ -49,7 +51,7 @@ class Child:
             inherit: file descriptors that it shall keep.
         """
         reading, writing = os.pipe()
-        count = str(threads or os.cpu_count() or 1)
+        count = str(threads or usable_cpus())
         environment = os.environ | {
             "OMP_NUM_THREADS": count,
             "MKL_NUM_THREADS": count,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -22,22 +21,6 @@ from erlcli.envs.single import make_env
 from erlcli.errors import EnvError, ErlError, RecipeError
 
 Frame = NDArray[np.uint8]  # (height, width, 3)
-
-
-def has_display(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a window can be seen; systems other than Linux always have a place for one."""
-    return not sys.platform.startswith("linux") or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
-
-
-def use_offscreen_drivers(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Before an env is made: let SDL and MuJoCo draw without a display where there is none, unless the user chose."""
-    environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    if has_display(environ):
-        return
-    environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    for name, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
-        if not environ.get("MUJOCO_GL") and ctypes.util.find_library(library):
-            environ["MUJOCO_GL"] = name
 
 
 def rendering_env(config: EnvConfig, mode: str) -> gymnasium.Env[Any, Any]:

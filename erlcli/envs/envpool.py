@@ -12,18 +12,17 @@ Dimension letters: N environments.
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
 from erlcli.core.actions import ActionMap
+from erlcli.core.cpus import usable_cpus
 from erlcli.core.seeding import derive
 from erlcli.core.types import ActionSpace, Box, EnvSpec, Step
 from erlcli.envs.config import EnvConfig, envpool_refusal
@@ -137,40 +136,31 @@ class EnvpoolVecEnv:
         )
 
 
-def usable_cpus() -> int:
-    """Logical CPUs that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _spaces(config: EnvConfig) -> tuple[Box, ActionSpace, int | None]:
-    """Spaces and time limit; as gymnasium has them where it can, since envpool leaves some bounds out.
+    """Spaces and time limit as gymnasium has them, since envpool leaves some bounds out.
 
     Raises:
-        RecipeError: they are of no supported kind, or not those that evaluation will meet in gymnasium.
+        RecipeError: they are of no supported kind, or gymnasium, which evaluates, has no such environment.
     """
+    if config.id not in gymnasium.registry:
+        raise RecipeError(
+            f"env.id {config.id}: envpool alone has it",
+            expected="an id that gymnasium has too, since evaluation runs there",
+            found=config.id,
+            remedy="erl envs lists what both have",
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pool = envpool.make_spec(config.id)
-    obs_space, action = pool.gymnasium_observation_space, pool.gymnasium_action_space
-    limit = pool.config.max_episode_steps
-    if not isinstance(obs_space, spaces.Box):
+    registered = gymnasium.spec(config.id)
+    env = registered.make(disable_env_checker=True)
+    obs, action = env.observation_space, env.action_space
+    env.close()
+    if pool.gymnasium_observation_space.shape != obs.shape or type(pool.gymnasium_action_space) is not type(action):
         raise RecipeError(
-            f"env.id {config.id}: envpool's observations are not supported",
-            expected="a Box",
-            found=str(obs_space),
-            remedy='env.backend = "gymnasium", which flattens them',
+            f"env.id {config.id}: not the same environment in envpool and gymnasium",
+            expected=f"{obs}, {action}",
+            found=f"{pool.gymnasium_observation_space}, {pool.gymnasium_action_space}",
+            remedy='env.backend = "gymnasium"',
         )
-    if config.id in gymnasium.registry:
-        registered = gymnasium.spec(config.id)
-        env = registered.make(disable_env_checker=True)
-        if obs_space.shape != env.observation_space.shape or type(action) is not type(env.action_space):
-            raise RecipeError(
-                f"env.id {config.id}: not the same environment in envpool and gymnasium",
-                expected=f"{env.observation_space}, {env.action_space}",
-                found=f"{obs_space}, {action}",
-                remedy='env.backend = "gymnasium"',
-            )
-        obs_space, action, limit = env.observation_space, env.action_space, registered.max_episode_steps
-        env.close()
-    unlimited = limit is None or limit >= 2**31 - 1
-    return obs_box(obs_space, config.id), action_space(action, config.id), None if unlimited else int(limit)
+    return obs_box(obs, config.id), action_space(action, config.id), registered.max_episode_steps

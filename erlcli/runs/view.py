@@ -83,7 +83,7 @@ class RunView:
 
     @property
     def state(self) -> str:
-        """`starting`, `running`, `stopping`, `evaluating`, `finished`, `interrupted`, `failed`, or `dead` (killed, no goodbye)."""
+        """What the supervisor said last, from `starting` to `finished`; `dead` where it was killed before it could."""
         state = str(self.status.get("state", "starting"))
         if state in ("starting", "running", "stopping", "evaluating") and not is_owned(self.layout.lock):
             return "dead"

@@ -13,6 +13,7 @@ from erlcli.core import statistics
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.statistics import bootstrap_ci, iqm
+from erlcli.engine import evaluate
 from erlcli.engine.evaluate import Evaluation, Scores
 from erlcli.engine.failures import Interrupted
 from erlcli.envs.config import EnvConfig

@@ -7,15 +7,12 @@ import av
 import numpy as np
 import pytest
 
-from erlcli.engine import video
 from erlcli.engine.failures import Interrupted
 from erlcli.engine.video import (
     VideoWriter,
     check_video_path,
-    has_display,
     picture,
     rendering_env,
-    use_offscreen_drivers,
 )
 from erlcli.envs.config import EnvConfig
 from erlcli.errors import EnvError, ErlError, RecipeError
@@ -160,32 +157,6 @@ def test_places_that_can_not_be_written_are_refused(tmp_path: Path) -> None:
             check_video_path(path)
     check_video_path(tmp_path / "videos" / "film.mp4")
     assert os.listdir(tmp_path / "videos") == []
-
-
-def test_displays_are_found_by_what_the_desktop_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(video.sys, "platform", "linux")
-    assert not has_display({"DISPLAY": ""})
-    assert has_display({"DISPLAY": ":0"})
-    assert has_display({"WAYLAND_DISPLAY": "wayland-0"})
-    monkeypatch.setattr(video.sys, "platform", "darwin")
-    assert has_display({})
-
-
-def test_offscreen_drivers_are_chosen_only_where_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(video.sys, "platform", "linux")
-    libraries = {"EGL": None, "OSMesa": "libOSMesa.so"}
-    monkeypatch.setattr(video.ctypes.util, "find_library", libraries.get)
-    headless: dict[str, str] = {}
-    use_offscreen_drivers(headless)
-    assert (headless["SDL_VIDEODRIVER"], headless["MUJOCO_GL"]) == ("dummy", "osmesa")
-    libraries["EGL"] = "libEGL.so"
-    chosen = {"SDL_VIDEODRIVER": "kmsdrm", "MUJOCO_GL": ""}
-    use_offscreen_drivers(chosen)
-    assert (chosen["SDL_VIDEODRIVER"], chosen["MUJOCO_GL"]) == ("kmsdrm", "egl")
-    desktop = {"DISPLAY": ":0"}
-    use_offscreen_drivers(desktop)
-    assert "SDL_VIDEODRIVER" not in desktop
-    assert "MUJOCO_GL" not in desktop
 
 
 def test_envs_without_the_render_mode_say_so(envs: Path) -> None:

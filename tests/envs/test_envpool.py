@@ -213,7 +213,8 @@ def test_large_observations_are_no_infinities(make):
     ("config", "parts"),
     [
         ({"env_id": "Nowhere-v0"}, ["envpool has no such environment", 'env.backend = "gymnasium"']),
-        ({"env_id": "FrozenLake-v1"}, ["observations are not supported", "Discrete(16)"]),
+        ({"env_id": "FrozenLake-v1"}, ["observation space not supported", "Discrete(16)"]),
+        ({"env_id": "Catch-v0"}, ["envpool alone has it", "evaluation"]),
         ({"kwargs": {"a": 1}}, ["env.kwargs are gymnasium's"]),
         ({"wrappers": (("a:B", {}),)}, ["env.wrappers are gymnasium's"]),
         ({"frame_stack": 2}, ["env.frame_stack"]),
@@ -232,12 +233,6 @@ def test_asked_for_but_not_installed(make, monkeypatch):
     with pytest.raises(RecipeError, match="envpool can't be imported") as caught:
         make()
     assert "No module named" in caught.value.found and "erlcli[fast]" in caught.value.remedy
-
-
-def test_ids_of_envpool_alone_work(make):
-    pool = make("Catch-v0", num_envs=2)
-    assert pool.spec.obs.shape == (10, 5) and pool.spec.max_episode_steps is None
-    assert pool.reset(0).shape == (2, 10, 5)
 
 
 def test_make_vec_env_takes_the_backend_that_is_named():
