@@ -14,7 +14,7 @@ from erlcli.errors import ErlError
 
 app = typer.Typer(
     name="erl",
-    help="Train, watch, rank, resume and ship deep-RL agents from a terminal.",
+    help="Train, evaluate, resume and ship deep-RL agents from a terminal.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -44,7 +44,7 @@ def root(
         False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
     ),
 ) -> None:
-    """Train, watch, rank, resume and ship deep-RL agents from a terminal."""
+    """Train, evaluate, resume and ship deep-RL agents from a terminal."""
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ def bench(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="Override a key with a TOML value. Repeatable.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Of each measurement.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of each of the two measurements.")] = 10.0,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
 ) -> None:
     """Measure steps per second of a recipe, and of its environments alone.

@@ -43,8 +43,8 @@ def evaluate(
 ) -> None:
     """Evaluate a trained policy.
 
-    Plays a fixed set of episodes with the deterministic policy and prints statistics of return and length.
-    Nothing in the run directory changes.
+    Plays a fixed set of episodes with the deterministic policy and prints
+    statistics of return and length. Nothing in the run directory changes.
     """
     shown = Shown(render, terminal, video, min(video_episodes, episodes) if video is not None else 0)
     shown.check(json_output)

@@ -22,13 +22,16 @@ def resume(
     ] = False,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
     no_tui: Annotated[bool, typer.Option("--no-tui", help="Plain lines even on a terminal.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Leave it training and return at once.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Train in the background and return at once.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value at the end.")] = False,
 ) -> None:
     """Continue a run from its newest whole checkpoint.
 
-    With an unchanged recipe the run goes on bit for bit as if it had never stopped, wherever env and
-    kernels are deterministic. --verify shows whether they are, and changes nothing in the run.
+    From a planned checkpoint (checkpoint.every_steps), with an unchanged recipe,
+    the run goes on bit for bit as if it had never stopped, wherever env and
+    kernels are deterministic. --verify shows whether they are, and changes
+    nothing in the run. From the extra checkpoint that a stop saves, no steps are
+    lost, but other random numbers are drawn.
     """
     from erlcli.cli import session
     from erlcli.runs.layout import open_run

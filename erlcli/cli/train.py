@@ -16,16 +16,17 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run; default: the recipe's.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run; default: the recipe's, numbered if taken.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Directory of the run; default: runs/NAME.")] = None,
     no_tui: Annotated[bool, typer.Option("--no-tui", help="Plain lines even on a terminal.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Leave it training and return at once.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Train in the background and return at once.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON summary at the end.")] = False,
 ) -> None:
     """Train an agent from a recipe.
 
-    The run directory holds everything: recipe, metrics, checkpoints, evaluations, the learning curve.
-    Ctrl+C once saves a checkpoint and leaves; erl resume goes on from there.
+    The run directory holds everything: recipe, metrics, checkpoints,
+    evaluations, the learning curve. Ctrl+C once saves a checkpoint and leaves,
+    twice leaves at once; erl resume goes on from there.
     """
     from erlcli.cli import session
 

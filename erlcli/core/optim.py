@@ -2,7 +2,8 @@
 
 Small networks are bound by the number of operations, not by arithmetic. With parameters and gradients each in one
 contiguous vector, zeroing, averaging between learners, the norm, clipping and Adam are one operation each instead of
-one per layer.
+one per layer. Adam is the kernel behind `torch.optim.Adam(fused=True)`, called directly: the class around it costs
+more than the kernel does here, and its construction loads the compiler, most of a second.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 from erlcli.core.collective import Collective
 from erlcli.errors import DivergedError
+
+BETAS = (0.9, 0.999)
 
 
 class Optimizer:
@@ -37,21 +40,22 @@ class Optimizer:
         collective: Collective | None = None,
     ) -> None:
         self.names, parameters = _parameters(modules)
-        flat = torch.cat([p.detach().reshape(-1) for p in parameters])
-        self.flat = nn.Parameter(flat)
-        self.flat.grad = torch.zeros_like(flat)
-        self.grad = self.flat.grad
+        self.flat = flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self.grad = torch.zeros_like(flat)
         self.views: list[tuple[Tensor, Tensor]] = []
         offset = 0
         for p in parameters:
             size = p.numel()
-            p.data = self.flat.data[offset : offset + size].view_as(p)
+            p.data = self.flat[offset : offset + size].view_as(p)
             p.grad = self.grad[offset : offset + size].view_as(p)
             self.views.append((p, p.grad))
             offset += size
         self.max_grad_norm = max_grad_norm
         self.collective = collective or Collective()
-        self.adam = torch.optim.Adam([self.flat], lr=0.0, eps=eps, fused=True)
+        self.eps = eps
+        self.exp_avg = torch.zeros_like(flat)
+        self.exp_avg_sq = torch.zeros_like(flat)
+        self.adam_steps = flat.new_zeros(())
         self.updates = 0
         self._worst_norm = flat.new_zeros(())
         self._norm_sum = flat.new_zeros(())
@@ -67,8 +71,22 @@ class Optimizer:
         if self.max_grad_norm is not None:
             # fmin takes 1 where the norm is NaN: only the culprit's weights are lost, and can be named.
             self.grad.mul_(torch.fmin(self.max_grad_norm / (norm + 1e-6), self._one))
-        self.adam.param_groups[0]["lr"] = learning_rate
-        self.adam.step()
+        self.adam_steps += 1
+        torch._fused_adam_(
+            [self.flat],
+            [self.grad],
+            [self.exp_avg],
+            [self.exp_avg_sq],
+            [],
+            [self.adam_steps],
+            lr=learning_rate,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            weight_decay=0.0,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+        )
         self.updates += 1
         self._norm_sum += norm
         self._norms += 1
@@ -106,26 +124,18 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Tensor | int]:
         """Moments and counters; the parameters belong to their modules."""
-        state = self.adam.state.get(self.flat, {})
         return {
             "updates": self.updates,
-            "adam_steps": state.get("step", torch.zeros(())).clone(),
-            "exp_avg": state.get("exp_avg", torch.zeros_like(self.flat.data)).clone(),
-            "exp_avg_sq": state.get("exp_avg_sq", torch.zeros_like(self.flat.data)).clone(),
+            "adam_steps": self.adam_steps.clone(),
+            "exp_avg": self.exp_avg.clone(),
+            "exp_avg_sq": self.exp_avg_sq.clone(),
         }
 
     def load_state_dict(self, state: dict[str, Tensor | int]) -> None:
         """The inverse of `state_dict`."""
         self.updates = int(state["updates"])
-        moments = {
-            "step": state["adam_steps"],
-            "exp_avg": state["exp_avg"],
-            "exp_avg_sq": state["exp_avg_sq"],
-        }
-        self.adam.state[self.flat] = {
-            name: torch.as_tensor(value, dtype=torch.float32).to(self.flat.device).clone()
-            for name, value in moments.items()
-        }
+        for name in ("adam_steps", "exp_avg", "exp_avg_sq"):
+            getattr(self, name).copy_(torch.as_tensor(state[name]))
 
 
 def _parameters(modules: dict[str, nn.Module]) -> tuple[list[str], list[nn.Parameter]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from gymnasium import spaces
 
 from erlcli.core.types import ActionSpace, Box, Discrete, MultiDiscrete
 from erlcli.errors import RecipeError
+
+# Gymnasium says so of its own Box2D environments, each time one is made.
+warnings.filterwarnings("ignore", message=r".*Box (low|high)'s precision lowered by casting")
 
 
 def obs_box(space: spaces.Space[Any], env_id: str) -> Box:
