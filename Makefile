@@ -25,13 +25,13 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test  ## the numbers in benchmarks/, on this machine
 	$(BIN)/python benchmarks/run.py
 
-# A torch without a version pulls in gigabytes of CUDA libraries on Linux, so it comes first, by itself.
+# Torch comes first, by itself: TORCH= takes another version or build.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
 
 $(VENV)/.train: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable ".[fast]"
+	$(BIN)/python -m pip install --quiet --editable ".[fast,export]"
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python

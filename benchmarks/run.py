@@ -20,7 +20,7 @@ import torch
 from time_to_score import measure
 
 RESULTS = Path(__file__).parent / "results.md"
-RECIPES = ("cartpole_ppo", "lunarlander_continuous_ppo", "bipedal_ppo")
+TARGETS = {"cartpole_ppo": 475, "lunarlander_continuous_ppo": 200, "bipedal_ppo": 300}
 
 
 def machine() -> str:
@@ -73,10 +73,10 @@ def report(seeds: list[int]) -> str:
         ("share_of_limit", "share of that limit", "{:.0%}"),
     ):
         lines.append(f"| {name} | {spread([s[key] for s in speed], form)} | `erl bench bipedal_ppo` |")
-    for recipe in RECIPES:
-        result = measure(recipe, seeds)
+    for recipe, target in TARGETS.items():
+        result = measure(recipe, seeds, target)
         rows = result["rows"]
-        command = f"`python benchmarks/time_to_score.py {recipe}`"
+        command = f"`python benchmarks/time_to_score.py {recipe} --target {target}`"
         seconds = [r["seconds"] if r["seconds"] is not None else float("inf") for r in rows]
         lines.append(f"| {recipe}: seconds to {result['target']:g} | {spread(seconds)} | {command} |")
         lines.append(f"| {recipe}: steps to {result['target']:g} | {spread([r['steps'] for r in rows], '{:,.0f}')} | |")

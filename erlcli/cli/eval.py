@@ -104,8 +104,9 @@ def report(row: dict[str, Any]) -> list[str]:
         low, high = row[name]
         return f"  95% CI [{low:.2f}, {high:.2f}]"
 
+    many = "1 episode" if row["episodes"] == 1 else f"{row['episodes']} episodes"
     lines = [
-        f"{env}, {row['algorithm']}, {row['checkpoint']}{steps}: {row['episodes']} episodes, seed {row['seed']}",
+        f"{env}, {row['algorithm']}, {row['checkpoint']}{steps}: {many}, seed {row['seed']}",
         f"  return  mean   {row['return_mean']:10.2f}{interval('return_ci')}",
         f"          IQM    {row['return_iqm']:10.2f}{interval('return_iqm_ci')}",
         f"          median {row['return_median']:10.2f}",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from erlcli.runs.view import RunView
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+QUIET_EVENTS = ("checkpoint", "best", "interrupted")  # told by other lines already
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -53,7 +56,7 @@ class PlainView:
         self.quiet = quiet
         self._read = 0.0
         self._line_due = 0.0
-        self._printed_steps = -1
+        self._printed_steps = watcher.view.last.get("steps", -1)
 
     def __enter__(self) -> PlainView:
         return self
@@ -69,12 +72,19 @@ class PlainView:
         if self.quiet or (now - self._read < 0.5 and not last):
             return
         self._read = now
+        try:
+            self._print(now, last)
+        except BrokenPipeError:  # whoever read our lines has left; training goes on
+            self.quiet = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _print(self, now: float, last: bool) -> None:
         events, evals = self.watcher.refresh()
-        for event in events:
-            if event["event"] not in ("checkpoint", "best"):
-                print(f"{event['process']}: {event['message']}", flush=True)
         for row in evals:
             print(eval_line(row), flush=True)
+        for event in events:
+            if event["event"] not in QUIET_EVENTS:
+                print(f"{event['process']}: {event['message']}", flush=True)
         row = self.watcher.view.last
         if row and row["steps"] != self._printed_steps and (now >= self._line_due or last):
             self._line_due = now + self.SECONDS_BETWEEN_LINES
@@ -147,14 +157,15 @@ class LiveView:
         status, row, best = view.status, view.last, view.best
         steps, total = row.get("steps", 0), status.get("total_steps", 1) or 1
         rate = row.get("time/steps_per_second", 0.0)
-        left = seconds((total - steps) / rate) if rate else "?"
+        final = view.status.get("exit_code") is not None
+        left = "" if final or not rate else f", at most {seconds(max(total - steps, 0) / rate)} left"
         head = Table.grid(expand=True)
         head.add_column()
         head.add_column(justify="right")
         state = str(status.get("state", "starting"))
         head.add_row(
             Text.assemble((f"{status.get('env', '')} ", "bold"), f"{status.get('algorithm', '')} {state}"),
-            f"{seconds(row.get('time/seconds', time.monotonic() - self.watcher.started))}, {left} left",
+            seconds(row.get("time/seconds", time.monotonic() - self.watcher.started)) + left,
         )
         head.add_row(f"{count(steps)} of {count(total)} steps", f"{rate:,.0f} steps/s")
         width = max(20, self._live.console.width - 18)
@@ -167,7 +178,7 @@ class LiveView:
         goal = f"  target {target:g}" if target is not None else ""
         top = f"best {best['return_mean']:.1f} at {count(best['steps'])} steps" if best else "no evaluation yet"
         numbers = "  ".join(
-            f"{name.split('/')[1]} {value:.3g}"
+            f"{_short(name)}\N{NO-BREAK SPACE}{value:.3g}"
             for name, value in row.items()
             if name.startswith(("loss/", "policy/", "value/")) and isinstance(value, (int, float))
         )
@@ -182,8 +193,14 @@ class LiveView:
                 *events,
             ),
             title=str(status.get("name", "erl")),
-            subtitle="Ctrl+C: checkpoint and leave",
+            subtitle=None if final else "Ctrl+C: checkpoint and leave",
         )
+
+
+def _short(name: str) -> str:
+    """A metric's name without its group, except for losses, which are named like what they fit."""
+    group, _, rest = name.partition("/")
+    return f"{rest}_loss" if group == "loss" and rest != "grad_norm" else rest
 
 
 def _latest(values: list[float]) -> str:

@@ -42,12 +42,14 @@ def seconds(value: float | None) -> str:
 
 
 def count(value: float) -> str:
-    """A number of steps as `950`, `12.3k` or `4.10M`."""
+    """A number of steps as `950`, `12.3k`, `4.10M` or `1.00B`."""
     if abs(value) < 1000:
         return f"{value:.0f}"
     if abs(value) < 1e6:
         return f"{value / 1e3:.1f}k"
-    return f"{value / 1e6:.2f}M"
+    if abs(value) < 1e9:
+        return f"{value / 1e6:.2f}M"
+    return f"{value / 1e9:.2f}B"
 
 
 def shorten(path: Path) -> str:

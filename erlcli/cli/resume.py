@@ -30,8 +30,8 @@ def resume(
     From a planned checkpoint (checkpoint.every_steps), with an unchanged recipe,
     the run goes on bit for bit as if it had never stopped, wherever env and
     kernels are deterministic. --verify shows whether they are, and changes
-    nothing in the run. From the extra checkpoint that a stop saves, no steps are
-    lost, but other random numbers are drawn.
+    nothing in the run. The extra checkpoint that a stop saves is as good, but
+    other random numbers are drawn from there.
     """
     from erlcli.cli import session
     from erlcli.runs.layout import open_run

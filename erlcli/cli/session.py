@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
+
+import psutil
 
 from erlcli.cli.live import LiveView, PlainView, Watcher
 from erlcli.cli.output import count, fail, print_json, seconds, shorten
 from erlcli.engine.plan import resolve
 from erlcli.engine.supervisor import Outcome, Supervisor
 from erlcli.envs.config import choose_backend, env_config
+from erlcli.envs.offscreen import has_display
 from erlcli.errors import ErlError, RecipeError
 from erlcli.recipe.load import AnyRecipe, dump, load
 from erlcli.runs.jsonl import write_text
 from erlcli.runs.layout import RunLayout, check_name, next_free
-from erlcli.runs.lock import RunLock, is_owned
+from erlcli.runs.lock import RunLock, is_owned, read_owner
 from erlcli.runs.view import RunView
 
 HEADER = "# Resolved: `erl train` of this file repeats the run.\n"
@@ -69,9 +75,11 @@ def claim(layout: RunLayout, overrides: list[str] | None = None) -> RunLock:
         OwnedError: a live process has it, and does not leave within seconds.
         RecipeError: the changed recipe can't be used.
     """
-    if is_owned(layout.lock):
+    patience = 0.0
+    if is_owned(layout.lock) and not _owner_lives(layout):
         print("waiting for the run's processes to leave", file=sys.stderr)
-    lock = RunLock.acquire(layout.lock, patience_seconds=PATIENCE_SECONDS)
+        patience = PATIENCE_SECONDS
+    lock = RunLock.acquire(layout.lock, patience)
     if overrides:
         before, after = load(layout.recipe), load(layout.recipe, overrides)
         fixed = [key for key in FIXED if _at(before, key) != _at(after, key)]
@@ -84,6 +92,14 @@ def claim(layout: RunLayout, overrides: list[str] | None = None) -> RunLock:
             )
         write_text(layout.recipe, HEADER + dump(after))
     return lock
+
+
+def _owner_lives(layout: RunLayout) -> bool:
+    """Whether the supervisor itself is alive, rather than children that are about to follow it."""
+    owner = read_owner(layout.lock)
+    if owner.get("host") != socket.gethostname():
+        return True
+    return psutil.pid_exists(int(str(owner.get("pid", 0))))
 
 
 def nothing_left(layout: RunLayout) -> bool:
@@ -141,11 +157,13 @@ def _conclude(layout: RunLayout, outcome: Outcome, *, fresh: bool, json_output: 
         return outcome.exit_code
     view = RunView(layout)
     view.refresh()
-    if json_output:
-        print_json(view.summary() | {"state": outcome.state, "exit_code": outcome.exit_code})
-    else:
-        for line in closing_lines(view, outcome):
-            print(line)
+    try:
+        if json_output:
+            print_json(view.summary() | {"state": outcome.state, "exit_code": outcome.exit_code})
+        else:
+            print("\n".join(closing_lines(view, outcome)), flush=True)
+    except BrokenPipeError:  # nobody reads; how the run ended is still told by the exit code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return outcome.exit_code
 
 
@@ -162,10 +180,11 @@ def closing_lines(view: RunView, outcome: Outcome) -> list[str]:
     if outcome.state != "finished":
         lines.append(f"  go on   erl resume {root}")
     if best is not None:
+        onnx = "onnx" if find_spec("onnxruntime") and find_spec("onnxscript") else "torch"
         lines += [
             f"  score   erl eval {root} --episodes 100",
-            f"  watch   erl eval {root} --render",
-            f"  ship    erl export {root} --format onnx",
+            f"  watch   erl eval {root} {'--render' if has_display() else '--terminal'}",
+            f"  ship    erl export {root} --format {onnx}",
             f"  curve   {root}/plots/learning_curve.png",
         ]
     return lines

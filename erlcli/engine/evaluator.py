@@ -146,12 +146,12 @@ class Evaluator:
         self.best = float(row["return_mean"])
         state = {key: row[key] for key in ("steps", "version", "return_mean", "return_std", "episodes")}
         checkpoint.set_best(self.layout, weights, state)
-        self.events.write("best", f"{self.best:.1f} at {row['steps']:,} steps", steps=row["steps"])
+        self.events.write("best", f"best {self.best:.1f} at {row['steps']:,} steps", steps=row["steps"])
 
     def _announce(self, row: Row) -> None:
         self.events.write(
             "target_reached",
-            f"mean of {row['episodes']} episodes {row['return_mean']:.1f} >= {self.target}",
+            f"target reached: mean of {row['episodes']} episodes {row['return_mean']:.1f} (target {self.target:g})",
             steps=row["steps"],
         )
         write_json(self.layout.stop_request, {"reason": "target", "steps": row["steps"]})

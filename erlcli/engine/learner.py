@@ -123,10 +123,12 @@ def _assemble(
     except BaseException:
         sampler.close()
         raise
+    where = f"{engine.workers} workers" if engine.workers else "one process"
+    threads_used = torch.get_num_threads()
     events.write(
         "started",
-        f"attempt {attempt} from {loop.counters.steps:,} steps: {recipe.env.num_envs} x {recipe.env.id} "
-        f"({recipe.env.backend}), {engine.workers or 'no'} workers, {device}, {torch.get_num_threads()} threads",
+        f"{recipe.env.num_envs} x {recipe.env.id.rpartition('/')[2]} ({recipe.env.backend}), {where}, {device}, "
+        f"{threads_used} thread{'s' * (threads_used > 1)}",
         steps=loop.counters.steps,
     )
     return loop, sampler
@@ -151,7 +153,7 @@ def _restore(layout: RunLayout, loop: Loop, events: EventLog) -> None:
     for snapshot in layout.snapshots.glob("*.safetensors"):
         if int(snapshot.stem) > loop.counters.steps:
             snapshot.unlink(missing_ok=True)  # of an attempt that got further and was lost; it comes again
-    events.write("restored", f"from {path.name}", steps=loop.counters.steps)
+    events.write("restored", f"restored from {loop.counters.steps:,} steps", steps=loop.counters.steps)
 
 
 def main(arguments: list[str]) -> int:

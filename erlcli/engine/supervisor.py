@@ -67,6 +67,9 @@ class Supervisor:
         self._reached = False
         self._error: ErlError | None = None
         self._hang: ErlError | None = None  # why the learner was killed
+        self._asked: float | None = None  # when the learner was asked to leave
+        self._crashes = self._evaluator_crashes = 0  # in a row
+        self._crash_steps = -1  # how far the run was at the last crash that came further than those before
         self._state = "starting"
         self._status_due = 0.0
 
@@ -127,6 +130,7 @@ class Supervisor:
         return self._stops > 0 or (read_json(self.layout.stop_request) or {}).get("reason") == "user"
 
     def _spawn(self, role: str) -> Child:
+        self.layout.error(role).unlink(missing_ok=True)  # of an earlier start
         return Child.spawn(
             role,
             f"erlcli.engine.{role}",
@@ -141,10 +145,7 @@ class Supervisor:
         self._learner = self._spawn("learner")
 
     def _watch_learner(self, tick: Callable[[], None]) -> int:
-        """Until the learner has left for good; its exit code. Heals crashes of both processes."""
-        crashes = evaluator_crashes = 0
-        best_steps = -1
-        asked = 0.0
+        """Until the learner has left for good; its exit code, or 0 where it was asked to leave."""
         while True:
             learner, evaluator = self._learner, self._evaluator
             if learner is None or evaluator is None:
@@ -152,12 +153,7 @@ class Supervisor:
             code = learner.wait(TICK_SECONDS)
             tick()
             self._write_status("stopping" if self._stops or self.layout.stop_request.exists() else "running")
-            if not asked and self._asked_to_stop():
-                asked = time.monotonic()
-                write_json(self.layout.stop_request, {"reason": "user"})
-            if self._stops >= 2 or (asked and time.monotonic() - asked > LEAVE_SECONDS):
-                if self._stops < 2:
-                    self._events.write("killed", "no checkpoint in time; the last one is kept", level="warning")
+            if self._out_of_patience():
                 learner.end()
                 return 0
             if code is None:
@@ -165,34 +161,54 @@ class Supervisor:
             if code == 0 and self._said_goodbye(learner):
                 return 0
             if code is not None:
-                error = reported("learner", self.layout)
-                if error is None:
-                    steps = self._steps()
-                    crashes = 1 if steps > best_steps else crashes + 1
-                    best_steps = max(steps, best_steps)
-                    error, self._hang = self._hang or self._crash_error(code), None
-                    if crashes <= self.recipe.engine.max_restarts and not asked:
-                        self._log_restart("learner", error, crashes)
-                        learner.end()
-                        self._start_learner()
-                        continue
-                self._error = error
+                if self._heal_learner(learner, code):
+                    continue
                 return code
-            if evaluator.poll() not in (None, 0):
-                evaluator_crashes += 1
-                failure = reported("evaluator", self.layout)
-                if failure is not None or evaluator_crashes > self.recipe.engine.max_restarts:
-                    self._give_up(failure or self._evaluator_error(evaluator), learner)
-                    return 0
-                self._log_restart("evaluator", self._evaluator_error(evaluator), evaluator_crashes)
-                evaluator.end()
-                self._evaluator = self._spawn("evaluator")
+            if evaluator.poll() not in (None, 0) and not self._heal_evaluator(evaluator):
+                write_json(self.layout.stop_request, {"reason": "evaluator"})
+                learner.wait(LEAVE_SECONDS)
+                return 0
 
-    def _give_up(self, error: ErlError, learner: Child) -> None:
-        """Evaluation is not to be had: checkpoint and end, rather than train unseen."""
+    def _out_of_patience(self) -> bool:
+        """Whether a learner that was asked to leave is to be killed: asked twice, or for too long."""
+        if self._asked is None and self._asked_to_stop():
+            self._asked = time.monotonic()
+            write_json(self.layout.stop_request, {"reason": "user"})
+        if self._stops >= 2:
+            return True
+        late = self._asked is not None and time.monotonic() - self._asked > LEAVE_SECONDS
+        if late:
+            self._events.write("killed", "no checkpoint in time; the last one is kept", level="warning")
+        return late
+
+    def _heal_learner(self, learner: Child, code: int) -> bool:
+        """Start a crashed learner anew. One that could say what is wrong is not: it would say it again."""
+        error = reported("learner", self.layout)
+        if error is None:
+            steps = self._steps()
+            self._crashes = 1 if steps > self._crash_steps else self._crashes + 1
+            self._crash_steps = max(steps, self._crash_steps)
+            error, self._hang = self._hang or self._crash_error(code), None
+            if self._crashes <= self.recipe.engine.max_restarts and self._asked is None:
+                self._log_restart("learner", error, self._crashes)
+                learner.end()
+                self._start_learner()
+                return True
         self._error = error
-        write_json(self.layout.stop_request, {"reason": "evaluator"})
-        learner.wait(LEAVE_SECONDS)
+        return False
+
+    def _heal_evaluator(self, evaluator: Child) -> bool:
+        """Start a crashed evaluator anew; rather than train unseen, a run whose evaluator can't live ends."""
+        failure = reported("evaluator", self.layout)
+        crash = self._evaluator_error(evaluator)
+        self._evaluator_crashes += 1
+        if failure is not None or self._evaluator_crashes > self.recipe.engine.max_restarts:
+            self._error = failure or crash
+            return False
+        self._log_restart("evaluator", crash, self._evaluator_crashes)
+        evaluator.end()
+        self._evaluator = self._spawn("evaluator")
+        return True
 
     def _end_hung(self, learner: Child) -> int | None:
         """Kill a learner that hangs in its environment; its exit code then."""
@@ -249,22 +265,12 @@ class Supervisor:
     def _finish_evaluation(self, tick: Callable[[], None]) -> None:
         """Let the evaluator look at the last snapshot."""
         write_json(self.layout.control / "finish", {})
-        evaluator = self._evaluator
-        crashes = 0
-        while evaluator is not None and not self._asked_to_stop():
+        while (evaluator := self._evaluator) is not None and not self._asked_to_stop():
             code = evaluator.wait(TICK_SECONDS)
             tick()
             self._write_status("evaluating")
-            if code == 0:
+            if code == 0 or (code is not None and not self._heal_evaluator(evaluator)):
                 return
-            if code is not None:
-                crashes += 1
-                self._error = reported("evaluator", self.layout)
-                if self._error is not None or crashes > self.recipe.engine.max_restarts:
-                    self._error = self._error or self._evaluator_error(evaluator)
-                    return
-                evaluator.end()
-                evaluator = self._evaluator = self._spawn("evaluator")
 
     def _end_all(self, grace_seconds: float = 0.0) -> None:
         for child in (self._evaluator, self._learner):

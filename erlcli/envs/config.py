@@ -45,6 +45,8 @@ def choose_backend(config: EnvConfig) -> tuple[str, str]:
     """
     if config.backend != "auto":
         return config.backend, "the recipe asks for it"
+    if ":" in config.id:
+        return "gymnasium", "the env is a Python class"
     if config.id not in ENVPOOL_IDS:
         return "gymnasium", f"envpool is not known to have {config.id} as gymnasium has it"
     if reason := envpool_refusal(config):

@@ -51,7 +51,7 @@ class RunLock:
                         f"{path.parent}: the run is owned by a live process",
                         expected="a run that nobody trains",
                         found=f"process {owner.get('pid', '?')} on {owner.get('host', '?')}",
-                        remedy=f"erl watch it, erl stop {path.parent}, or wait until it has left",
+                        remedy=f"erl stop {path.parent}, or wait until it has left",
                     ) from None
                 time.sleep(0.01)
         lock = RunLock(path, fd)

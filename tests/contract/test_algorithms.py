@@ -102,6 +102,7 @@ def test_it_learns_a_tiny_env(name, env, make_run):
     run = make_run(name, env)
     trained = run.train()
     evaluation = Evaluation(env_config(run.recipe.env, 10), seed=3)
+    torch.manual_seed(0)
     untrained = build.policy(run.recipe, evaluation.spec)
     results = [evaluation.run(policy, range(60)) for policy in (untrained, trained.policy)]
     evaluation.close()

@@ -35,7 +35,7 @@ def test_auto_takes_envpool_where_it_can(installed):
     ("config", "why"),
     [
         (EnvConfig("Taxi-v3"), "not known to have Taxi-v3"),
-        (EnvConfig("./mine.py:Mine"), "not known"),
+        (EnvConfig("./mine.py:Mine"), "Python class"),
         (EnvConfig("CartPole-v1", kwargs={"a": 1}), "kwargs"),
         (EnvConfig("CartPole-v1", wrappers=(("a:b", {}),)), "wrappers"),
         (EnvConfig("CartPole-v1", frame_stack=2), "frame_stack"),
