@@ -51,7 +51,7 @@ def help_seconds(repeats: int = 9) -> list[float]:
     return times
 
 
-def throughput(repeats: int = 3) -> list[dict]:
+def throughput(repeats: int) -> list[dict]:
     """`erl bench bipedal_ppo --json`, several times."""
     return [json.loads(erl("bench", "bipedal_ppo", "--seconds", "15", "--json")) for _ in range(repeats)]
 
@@ -61,12 +61,12 @@ def spread(values: list[float], form: str = "{:.1f}") -> str:
     return f"{form.format(statistics.median(values))} ({', '.join(form.format(v) for v in values)})"
 
 
-def report(seeds: list[int]) -> str:
+def report(seeds: list[int], repeats: int) -> str:
     """The page, measured."""
     lines = ["# Results", "", f"{machine()}, {datetime.date.today()}, seeds {seeds}. Median (each).", ""]
     lines += ["| what | figure | command |", "| --- | --- | --- |"]
     lines.append(f"| `erl --help`, seconds | {spread(help_seconds(), '{:.2f}')} | `erl --help` |")
-    speed = throughput()
+    speed = throughput(repeats)
     for key, name, form in (
         ("steps_per_second", "BipedalWalker training, steps/s", "{:,.0f}"),
         ("env_limit_steps_per_second", "its envs alone, steps/s", "{:,.0f}"),
@@ -90,7 +90,9 @@ def report(seeds: list[int]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    RESULTS.write_text(report(parser.parse_args().seeds))
+    parser.add_argument("--repeats", type=int, default=3, help="of the throughput")
+    arguments = parser.parse_args()
+    RESULTS.write_text(report(arguments.seeds, arguments.repeats))
     print(RESULTS.read_text())
 
 

@@ -299,7 +299,7 @@ def test_check_of_good_recipes(erl):
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "cartpole_ppo: ok (CartPole-v1, ppo, 200.0k steps)",
-        "bipedal_ppo: ok (BipedalWalker-v3, ppo, 2.50M steps)",
+        "bipedal_ppo: ok (BipedalWalker-v3, ppo, 3.00M steps)",
     ]
     assert result.stderr == ""
 
