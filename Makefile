@@ -6,16 +6,13 @@ TORCH ?= torch==2.13.0
 RECIPE ?= recipes/bipedal_ppo.toml
 BIN := $(VENV)/bin
 
-.PHONY: train test test-slow lint bench clean
+.PHONY: train test lint bench clean
 
 train: $(VENV)/.train  ## install, then train BipedalWalker
 	$(BIN)/erl train $(RECIPE)
 
-test: lint  ## ruff, mypy, and all tests but the long ones
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
-
-test-slow: $(VENV)/.test  ## the tests that learn for minutes
-	$(BIN)/python -m pytest -m slow
+test: lint  ## ruff, mypy, and all tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
