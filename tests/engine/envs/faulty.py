@@ -51,10 +51,10 @@ class Faulty(gymnasium.Env):
 
     def _fail(self, obs):
         if self.once is not None:
-            flag = Path(self.once)
-            if flag.exists():
+            try:
+                Path(self.once).touch(exist_ok=False)  # of several processes, one alone fails
+            except FileExistsError:
                 return obs
-            flag.touch()
         match self.fault:
             case "raise":
                 raise RuntimeError("the simulator lost its marbles")
