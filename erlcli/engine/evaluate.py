@@ -25,6 +25,7 @@ from erlcli.engine.failures import Interrupted
 from erlcli.engine.video import Frame, picture, rendering_env
 from erlcli.envs.config import EnvConfig
 from erlcli.envs.gymnasium import scalar
+from erlcli.envs.position import PositionLog
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.errors import DivergedError, EnvError
@@ -72,14 +73,18 @@ class _Seat:
     """One environment, and what it has to play.
 
     Attributes:
+        number: among the environments.
         env: of its own.
         places: positions in the list of episodes, the one at play first.
+        seed: of the episode at play.
         steps: of the episode at play.
         total: return of the episode at play.
     """
 
+    number: int
     env: gymnasium.Env[Any, Any]
     places: list[int]
+    seed: int = 0
     steps: int = 0
     total: float = 0.0
 
@@ -94,14 +99,22 @@ class Evaluation:
         config: the env with its training wrappers; `num_envs` are stepped together.
         seed: of the fixed set: episode i always starts from the same state.
         render_mode: of the first environment.
+        position: told of every call into one of them.
 
     Raises:
         RecipeError: there is no such env, or its spaces are of no supported kind.
         EnvError: the env fails while it is made, or knows no such render mode.
     """
 
-    def __init__(self, config: EnvConfig, seed: int, render_mode: str | None = None) -> None:
+    def __init__(
+        self,
+        config: EnvConfig,
+        seed: int,
+        render_mode: str | None = None,
+        position: PositionLog | None = None,
+    ) -> None:
         self.config = config
+        self._position = position or PositionLog()
         self.seed = seed
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:
@@ -145,7 +158,7 @@ class Evaluation:
             DivergedError: the policy's action is NaN or infinite.
         """
         count = min(len(self.envs), len(episodes))
-        seats = [_Seat(self.envs[j], list(range(j, len(episodes), count))) for j in range(count)]
+        seats = [_Seat(j, self.envs[j], list(range(j, len(episodes), count))) for j in range(count)]
         returns, lengths = [0.0] * len(episodes), [0] * len(episodes)
         obs = np.zeros((count, *self.spec.obs.shape), dtype=self.spec.obs.dtype)  # (N, *obs), ours: envs reuse theirs
         tensor = torch.from_numpy(obs)
@@ -199,8 +212,10 @@ class Evaluation:
         return actions
 
     def _reset(self, seat: _Seat, episode: int, row: NDArray[Any]) -> None:
+        seat.seed = derive(self.seed, "eval", episode)
+        self._position.note("reset", seat.number, seat.seed, episode, 0)
         try:
-            result = seat.env.reset(seed=derive(self.seed, "eval", episode))
+            result = seat.env.reset(seed=seat.seed)
         except Exception as error:
             raise self._failure("reset", seat, episode, error) from error
         if not isinstance(result, tuple) or len(result) != 2:
@@ -210,6 +225,7 @@ class Evaluation:
     def _step(self, seat: _Seat, action: Any, episode: int, row: NDArray[Any]) -> bool:  # noqa: ANN401
         """Step one env; whether its episode is over."""
         seat.steps += 1
+        self._position.note("step", seat.number, seat.seed, episode, seat.steps)
         try:
             result = seat.env.step(action)
         except Exception as error:
@@ -253,15 +269,15 @@ class Evaluation:
     def _failure(
         self, call: str, seat: _Seat, episode: int, error: Exception | None, what: str | None = None
     ) -> EnvError:
-        seed = derive(self.seed, "eval", episode)
+        where = f"{call} in evaluation episode {episode} (seed {seat.seed}, step {seat.steps})"
         did = f"returned {what}" if what is not None else f"raised {type(error).__name__}: {error}"
         return EnvError(
-            f"env.id {self.config.id}: {call} in evaluation episode {episode} (seed {seed}, step {seat.steps}) {did}",
+            f"env.id {self.config.id}: {where} {did}",
             expected="a transition with a finite observation and reward",
             remedy=f"erl envs check {self.config.id} looks for such faults",
             details={
                 "episode": episode,
-                "seed": seed,
+                "seed": seat.seed,
                 "step": seat.steps,
                 "traceback": "".join(traceback.format_exception(error)) if error is not None else None,
             },

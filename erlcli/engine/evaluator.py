@@ -25,6 +25,7 @@ from erlcli.engine.evaluate import Evaluation, Scores
 from erlcli.engine.failures import Interrupted, run_child
 from erlcli.engine.recorder import Recorder
 from erlcli.envs.config import env_config
+from erlcli.envs.position import PositionLog
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs.jsonl import Appender, Row, write_json
 from erlcli.runs.layout import RunLayout
@@ -52,7 +53,8 @@ class Evaluator:
         self.rows = Appender(layout.evals)
         self.recorder = Recorder(layout, recipe)
         section = recipe.eval
-        self.evaluation = Evaluation(env_config(recipe.env, min(section.num_envs, section.episodes)), section.seed)
+        config = env_config(recipe.env, min(section.num_envs, section.episodes))
+        self.evaluation = Evaluation(config, section.seed, position=PositionLog(layout.position(PROCESS)))
         self.policy = build.policy(recipe, self.evaluation.spec)
         earlier = Curve(layout.evals)
         earlier.refresh()
@@ -138,9 +140,11 @@ class Evaluator:
         if not episodes:
             return Scores()
         self.beat.progress("env step")
-        return self.evaluation.run(
+        scores = self.evaluation.run(
             self.policy, episodes, on_step=lambda _: self.beat.progress("env step"), stop=self.stop.is_set
         )
+        self.beat.progress("scoring")
+        return scores
 
     def _crown(self, weights: dict[str, Tensor], row: Row) -> None:
         self.best = float(row["return_mean"])

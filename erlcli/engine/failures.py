@@ -8,10 +8,13 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from erlcli.engine.child import describe_exit
+from erlcli.envs.position import read_position
 from erlcli.errors import EnvError, ErlError
 from erlcli.runs.jsonl import read_json, write_json
 from erlcli.runs.layout import RunLayout
@@ -76,6 +79,40 @@ def reported(process: str, layout: RunLayout) -> ErlError | None:
     """Why `process` failed, if it got to say so."""
     row = read_json(layout.error(process))
     return ErlError.from_json(row) if row else None
+
+
+def hung(process: str, pid: int, layout: RunLayout, limit_seconds: float) -> EnvError | None:
+    """Whether `process` is stuck in an environment for longer than may be: which one, its seed and step, its stack."""
+    row = read_json(layout.process(process)) or {}
+    phase = str(row.get("phase", ""))
+    if row.get("pid") != pid or not phase.startswith("env"):
+        return None
+    silent = time.time() - float(row["time"])  # a native hang holds the interpreter: no more beats at all
+    if max(float(row["idle_seconds"]) + silent, silent) < limit_seconds:
+        return None
+    stack = stack_of(process, pid, layout)
+    position = read_position(layout.position(process)) if phase != "env make" else None
+    return EnvError(
+        f"{process} hangs in {position or phase} for more than {limit_seconds:g} s",
+        expected="an env that answers; engine.hang_seconds sets the limit",
+        found=stack or "no Python stack: it hangs in native code",
+        remedy="look at the stack above, or raise engine.hang_seconds for a slow env",
+        details={"traceback": stack, **(position.facts() if position is not None else {})},
+    )
+
+
+def died(process: str, code: int | None, layout: RunLayout, remedy: str) -> EnvError:
+    """A process that is gone without a word: how, its last call into an environment, what it printed last."""
+    position = read_position(layout.position(process))
+    how = describe_exit(code) if code is not None else "closed its connection"
+    last_call = f"; its last env call was {position}" if position is not None else ""
+    return EnvError(
+        f"{process} {how}{last_call}",
+        expected=f"a {process.partition('-')[0]} that lives as long as the run",
+        found=tail_of(layout.output(process)) or "no last words",
+        remedy=remedy,
+        details=position.facts() if position is not None else {},
+    )
 
 
 def stack_of(process: str, pid: int, layout: RunLayout, patience_seconds: float = 1.0) -> str:

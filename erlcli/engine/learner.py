@@ -21,6 +21,7 @@ from erlcli.engine.loop import Loop
 from erlcli.engine.samplers import InlineSampler, Sampler
 from erlcli.engine.shared_sampler import SharedSampler
 from erlcli.envs.config import env_config
+from erlcli.envs.position import PositionLog
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs.jsonl import Row, read_json, write_json
 from erlcli.runs.layout import RunLayout
@@ -111,7 +112,8 @@ def _assemble(
         threads = None if engine.env_threads == "auto" else engine.env_threads
         config = env_config(recipe.env, recipe.env.num_envs, threads)
         beat.progress("env make")
-        sampler = InlineSampler(config, length, beat, events, stop, engine.max_restarts)
+        position = PositionLog(layout.position(PROCESS))
+        sampler = InlineSampler(config, length, beat, events, stop, engine.max_restarts, position)
         beat.progress("building")
         spec = sampler.spec
         algorithm = build.algorithm(recipe, spec, device)

@@ -13,6 +13,7 @@ from erlcli.core.types import EnvSpec, Rollout
 from erlcli.engine.collector import Buffers, Collector, Timing, rollout_layout
 from erlcli.engine.failures import Interrupted
 from erlcli.envs.config import EnvConfig
+from erlcli.envs.position import PositionLog
 from erlcli.envs.vecenv import make_vec_env
 from erlcli.errors import EnvError
 from erlcli.runs.writer import EventLog, Heartbeat
@@ -110,6 +111,7 @@ class InlineSampler(Sampler):
         events: told about failed environments.
         stop: whether the run is asked to stop.
         max_restarts: failures in a row that are healed by making the environments anew.
+        position: told of every call into an environment.
     """
 
     def __init__(
@@ -120,10 +122,12 @@ class InlineSampler(Sampler):
         events: EventLog,
         stop: Callable[[], bool],
         max_restarts: int,
+        position: PositionLog | None = None,
     ) -> None:
         self.config = config
         self.length = length
-        self.env = make_vec_env(config)
+        self.env = make_vec_env(config, position)
+        self._position = position
         self.spec = self.env.spec
         self.timing = Timing()
         self._beat = beat
@@ -170,7 +174,7 @@ class InlineSampler(Sampler):
             **error.details,
         )
         self.env.close()
-        self.env = make_vec_env(self.config)
+        self.env = make_vec_env(self.config, self._position)
         collector.env = self.env
         collector.restart(derive(self._seed, "env_restart", self._version, self._failures.count))
 

@@ -16,9 +16,9 @@ from typing import Any
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Rollout
-from erlcli.engine.child import Child, describe_exit
+from erlcli.engine.child import Child
 from erlcli.engine.collector import Buffers, Timing, rollout_layout
-from erlcli.engine.failures import Interrupted, stack_of, tail_of
+from erlcli.engine.failures import Interrupted, died, hung
 from erlcli.engine.samplers import Failures, Sampler
 from erlcli.engine.shared import SharedBlock
 from erlcli.engine.worker import env_share, slot, slotted, weights_layout
@@ -26,7 +26,6 @@ from erlcli.envs.config import env_config
 from erlcli.envs.vecenv import make_vec_env
 from erlcli.errors import EnvError, ErlError
 from erlcli.recipe.load import AnyRecipe
-from erlcli.runs.jsonl import read_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.writer import EventLog, Heartbeat
 
@@ -117,6 +116,7 @@ class SharedSampler(Sampler):
         return EnvSpec(spec.obs, spec.action, env_share(recipe), spec.max_episode_steps, spec.device)
 
     def _start(self, worker: Worker) -> None:
+        self._layout.position(worker.name).unlink(missing_ok=True)  # of its predecessor
         ours, theirs = socket.socketpair()
         with theirs:
             fds = (theirs.fileno(), self._memory.fd, self._weights.fd)
@@ -198,16 +198,8 @@ class SharedSampler(Sampler):
             answer: dict[str, Any] = json.loads(worker.connection.recv_bytes())
         except (EOFError, ConnectionResetError):
             code = worker.child.wait(5.0) if worker.child else None
-            told = tail_of(self._layout.output(worker.name))
-            self._replace(
-                worker,
-                EnvError(
-                    f"{worker.name} {describe_exit(code) if code is not None else 'closed its connection'}",
-                    expected="a worker that lives as long as the run",
-                    found=told or "no last words",
-                    remedy="the env may call os._exit, crash in native code, or run out of memory",
-                ),
-            )
+            remedy = "the env may call os._exit, crash in native code, or run out of memory"
+            self._replace(worker, died(worker.name, code, self._layout, remedy))
             return None
         if "error" in answer:
             error = ErlError.from_json(answer["error"])
@@ -221,23 +213,9 @@ class SharedSampler(Sampler):
     def _check_hung(self, worker: Worker) -> None:
         if worker.child is None:
             return
-        row = read_json(self._layout.process(worker.name)) or {}
-        if row.get("pid") != worker.child.pid or not str(row.get("phase", "")).startswith("env"):
-            return
-        silent = time.time() - float(row["time"])  # a native hang holds the interpreter: no more beats at all
-        if max(float(row["idle_seconds"]) + silent, silent) < self._hang_seconds:
-            return
-        stack = stack_of(worker.name, worker.child.pid, self._layout)
-        self._replace(
-            worker,
-            EnvError(
-                f"{worker.name} hangs in {row['phase']} for more than {self._hang_seconds:g} s",
-                expected="an env that answers; engine.hang_seconds sets the limit",
-                found=stack or "no Python stack: it hangs in native code",
-                remedy="look at the stack above, or raise engine.hang_seconds for a slow env",
-                details={"traceback": stack},
-            ),
-        )
+        error = hung(worker.name, worker.child.pid, self._layout, self._hang_seconds)
+        if error is not None:
+            self._replace(worker, error)
 
     def _replace(self, worker: Worker, error: ErlError) -> None:
         """Start a successor that does what the dead one owed, unless it never worked or failed too often."""

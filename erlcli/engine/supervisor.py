@@ -17,9 +17,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from erlcli.engine.child import Child, describe_exit
-from erlcli.engine.failures import reported, stack_of, tail_of
-from erlcli.errors import EnvError, ErlError
+from erlcli.engine.child import Child
+from erlcli.engine.failures import died, hung, reported
+from erlcli.errors import ErlError
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs.jsonl import read_json, write_json
 from erlcli.runs.layout import RunLayout
@@ -66,7 +66,7 @@ class Supervisor:
         self._stops = 0  # requests by signal
         self._reached = False
         self._error: ErlError | None = None
-        self._hang: ErlError | None = None  # why the learner was killed
+        self._hangs: dict[str, ErlError] = {}  # why a process was killed, by its name
         self._asked: float | None = None  # when the learner was asked to leave
         self._crashes = self._evaluator_crashes = 0  # in a row
         self._crash_steps = -1  # how far the run was at the last crash that came further than those before
@@ -130,7 +130,8 @@ class Supervisor:
         return self._stops > 0 or (read_json(self.layout.stop_request) or {}).get("reason") == "user"
 
     def _spawn(self, role: str) -> Child:
-        self.layout.error(role).unlink(missing_ok=True)  # of an earlier start
+        for path in (self.layout.error(role), self.layout.position(role)):
+            path.unlink(missing_ok=True)  # of an earlier start
         return Child.spawn(
             role,
             f"erlcli.engine.{role}",
@@ -158,6 +159,8 @@ class Supervisor:
                 return 0
             if code is None:
                 code = self._end_hung(learner)
+            if evaluator.poll() is None:
+                self._end_hung(evaluator)
             if code == 0 and self._said_goodbye(learner):
                 return 0
             if code is not None:
@@ -188,7 +191,7 @@ class Supervisor:
             steps = self._steps()
             self._crashes = 1 if steps > self._crash_steps else self._crashes + 1
             self._crash_steps = max(steps, self._crash_steps)
-            error, self._hang = self._hang or self._crash_error(code), None
+            error = self._hangs.pop("learner", None) or self._crash_error("learner", code)
             if self._crashes <= self.recipe.engine.max_restarts and self._asked is None:
                 self._log_restart("learner", error, self._crashes)
                 learner.end()
@@ -200,7 +203,7 @@ class Supervisor:
     def _heal_evaluator(self, evaluator: Child) -> bool:
         """Start a crashed evaluator anew; rather than train unseen, a run whose evaluator can't live ends."""
         failure = reported("evaluator", self.layout)
-        crash = self._evaluator_error(evaluator)
+        crash = self._hangs.pop("evaluator", None) or self._crash_error("evaluator", evaluator.poll() or 0)
         self._evaluator_crashes += 1
         if failure is not None or self._evaluator_crashes > self.recipe.engine.max_restarts:
             self._error = failure or crash
@@ -210,48 +213,28 @@ class Supervisor:
         self._evaluator = self._spawn("evaluator")
         return True
 
-    def _end_hung(self, learner: Child) -> int | None:
-        """Kill a learner that hangs in its environment; its exit code then."""
-        row = read_json(self.layout.process("learner")) or {}
-        if row.get("pid") != learner.pid or not str(row.get("phase", "")).startswith("env"):
+    def _end_hung(self, child: Child) -> int | None:
+        """Kill a learner or evaluator that hangs in its environment; its exit code then."""
+        error = hung(child.name, child.pid, self.layout, self.recipe.engine.hang_seconds)
+        if error is None:
             return None
-        silent = time.time() - float(row["time"])
-        limit = self.recipe.engine.hang_seconds
-        if max(float(row["idle_seconds"]) + silent, silent) < limit:
-            return None
-        stack = stack_of("learner", learner.pid, self.layout)
-        self._hang = EnvError(
-            f"the env hangs in {row['phase']} for more than {limit:g} s",
-            expected="an env that answers; engine.hang_seconds sets the limit",
-            found=stack or "no Python stack: it hangs in native code",
-            remedy="look at the stack above, or raise engine.hang_seconds for a slow env",
-        )
-        learner.end()
-        return learner.poll()
+        self._hangs[child.name] = error
+        child.end()
+        return child.poll()
 
     def _said_goodbye(self, learner: Child) -> bool:
         """Whether a learner that left with code 0 was done, rather than ended by os._exit(0) in an env."""
         row = read_json(self.layout.process("learner")) or {}
         return row.get("pid") == learner.pid and row.get("phase") in ("done", "stopped")
 
-    def _crash_error(self, code: int) -> ErlError:
-        row = read_json(self.layout.process("learner")) or {}
-        phase = str(row.get("phase", "starting"))
+    def _crash_error(self, name: str, code: int) -> ErlError:
+        row = read_json(self.layout.process(name)) or {}
+        error = died(name, code, self.layout, f"the last checkpoint is kept: erl resume {self.layout.root}")
         # Nothing but env code leaves the process by itself; for a signal, what it was at has to tell.
-        kind = EnvError if code >= 0 or phase.startswith("env") else ErlError
-        return kind(
-            f"the learner {describe_exit(code)} during: {phase}",
-            expected="a learner that lives as long as the run",
-            found=tail_of(self.layout.output("learner")) or "no last words",
-            remedy=f"the last checkpoint is kept: erl resume {self.layout.root}",
-        )
-
-    def _evaluator_error(self, evaluator: Child) -> ErlError:
-        code = evaluator.poll()
+        if code >= 0 or str(row.get("phase", "starting")).startswith("env"):
+            return error
         return ErlError(
-            f"the evaluator {describe_exit(code if code is not None else 0)}",
-            found=tail_of(self.layout.output("evaluator")) or "no last words",
-            remedy=f"the last checkpoint is kept: erl resume {self.layout.root}",
+            error.message, expected=error.expected, found=error.found, remedy=error.remedy, details=error.details
         )
 
     def _log_restart(self, role: str, error: ErlError, times: int) -> None:
@@ -260,6 +243,7 @@ class Supervisor:
             f"{error.message}; started anew from the last checkpoint ({times} in a row)",
             level="warning",
             found=error.found,
+            **error.details,
         )
 
     def _finish_evaluation(self, tick: Callable[[], None]) -> None:
@@ -269,6 +253,8 @@ class Supervisor:
             code = evaluator.wait(TICK_SECONDS)
             tick()
             self._write_status("evaluating")
+            if code is None:
+                code = self._end_hung(evaluator)
             if code == 0 or (code is not None and not self._heal_evaluator(evaluator)):
                 return
 

@@ -22,6 +22,7 @@ from erlcli.engine.collector import Buffers, Collector, rollout_layout
 from erlcli.engine.failures import report, run_child
 from erlcli.engine.shared import Layout, SharedBlock
 from erlcli.envs.config import env_config
+from erlcli.envs.position import PositionLog
 from erlcli.envs.vecenv import make_vec_env
 from erlcli.errors import ErlError
 from erlcli.recipe.load import AnyRecipe, load
@@ -58,7 +59,8 @@ def work(layout: RunLayout, index: int, connection: Connection, memory_fd: int, 
     share = env_share(recipe)
     threads = 1 if recipe.engine.env_threads == "auto" else recipe.engine.env_threads
     beat.progress("env make")
-    env = make_vec_env(env_config(recipe.env, share, threads))
+    position = PositionLog(layout.position(f"worker-{index}"))
+    env = make_vec_env(env_config(recipe.env, share, threads), position)
     beat.progress("building")
     policy = build.policy(recipe, env.spec)
     length = recipe.algorithm.rollout_length

@@ -26,6 +26,7 @@ from erlcli.core.cpus import usable_cpus
 from erlcli.core.seeding import derive
 from erlcli.core.types import ActionSpace, Box, EnvSpec, Step
 from erlcli.envs.config import EnvConfig, envpool_refusal
+from erlcli.envs.position import PositionLog
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.errors import EnvError, RecipeError
 
@@ -42,13 +43,15 @@ class EnvpoolVecEnv:
 
     Args:
         config: the environment; `num_envs` of it on `threads` threads.
+        position: told of every call into the pool.
 
     Raises:
         RecipeError: envpool is not installed, has no such id, or can't do what the config asks for.
     """
 
-    def __init__(self, config: EnvConfig) -> None:
+    def __init__(self, config: EnvConfig, position: PositionLog | None = None) -> None:
         self.config = config
+        self._position = position or PositionLog()
         self._check(config)
         obs, action, limit = _spaces(config)
         self.spec = EnvSpec(obs, action, config.num_envs, config.max_episode_steps or limit)
@@ -82,6 +85,7 @@ class EnvpoolVecEnv:
         if self.config.max_episode_steps is not None:
             options["max_episode_steps"] = self.config.max_episode_steps
         self._seed = derive(seed, "envpool", first_index)
+        self._position.note("reset", None, self._seed, None, 0)
         self._pool = None  # the threads of the old one go before new ones come
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -99,8 +103,9 @@ class EnvpoolVecEnv:
 
     def step(self, action: Tensor) -> Step:
         """See `VecEnv.step`."""
-        obs, reward, terminated, truncated, _ = self._pool.step(self._map(action).numpy())
         self._steps += 1
+        self._position.note("step", None, self._seed, None, self._steps)
+        obs, reward, terminated, truncated, _ = self._pool.step(self._map(action).numpy())
         if not np.isfinite(reward).all():
             i = int(np.flatnonzero(~np.isfinite(reward))[0])
             raise self._failure(i, f"a reward of {reward[i]}")

@@ -19,6 +19,7 @@ from erlcli.core.actions import ActionMap
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Step
 from erlcli.envs.config import EnvConfig
+from erlcli.envs.position import Position, PositionLog
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.errors import EnvError
@@ -34,14 +35,16 @@ class GymnasiumVecEnv:
 
     Args:
         config: the environment; `num_envs` of it.
+        position: told of every call into one of them.
 
     Raises:
         RecipeError: there is no such env, or its spaces are of no supported kind.
         EnvError: the env fails while it is made.
     """
 
-    def __init__(self, config: EnvConfig) -> None:
+    def __init__(self, config: EnvConfig, position: PositionLog | None = None) -> None:
         self.config = config
+        self._position = position or PositionLog()
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:
             for _ in range(config.num_envs):
@@ -71,12 +74,14 @@ class GymnasiumVecEnv:
             torch.ones(n, dtype=torch.bool),
         )
         self._images = box.dtype == "uint8"
+        self._first = 0
         self._seeds = [0] * n
         self._episodes = [0] * n  # since the seed was set, for messages
         self._steps = [0] * n  # in the current episode, for messages
 
     def reset(self, seed: int, first_index: int = 0) -> Tensor:
         """See `VecEnv.reset`."""
+        self._first = first_index
         for i in range(len(self.envs)):
             self._seeds[i] = derive(seed, "env", first_index + i)
             self._episodes[i] = -1
@@ -89,6 +94,7 @@ class GymnasiumVecEnv:
         final: dict[int, Tensor] | None = None
         for i, env in enumerate(self.envs):
             self._steps[i] += 1
+            self._note(i, "step")
             try:
                 result = env.step(actions[i])
             except Exception as error:
@@ -123,6 +129,7 @@ class GymnasiumVecEnv:
     def _reset_one(self, i: int, seed: int | None) -> None:
         self._steps[i] = 0
         self._episodes[i] += 1
+        self._note(i, "reset")
         try:
             result = self.envs[i].reset(seed=seed)
         except Exception as error:
@@ -130,6 +137,9 @@ class GymnasiumVecEnv:
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._failure(i, "reset", f"returned {_kind(result)}, not (obs, info)")
         self._store(i, result[0], "reset")
+
+    def _note(self, i: int, call: str) -> None:
+        self._position.note(call, self._first + i, self._seeds[i], self._episodes[i], self._steps[i])
 
     def _store(self, i: int, obs: Any, call: str) -> None:  # noqa: ANN401 - an observation
         row = self._obs[i, ...]  # a view, also where an observation is one number
@@ -148,16 +158,13 @@ class GymnasiumVecEnv:
             raise self._failure(i, call, f"returned a NaN or infinite observation: {row!r:.200}")
 
     def _failure(self, i: int, call: str, what: str, error: Exception | None = None) -> EnvError:
-        where = f"env {i} (seed {self._seeds[i]}, episode {self._episodes[i]}, step {self._steps[i]})"
+        where = Position(call, self._first + i, self._seeds[i], self._episodes[i], self._steps[i])
         return EnvError(
-            f"env.id {self.config.id}: {call} of {where} {what}",
+            f"env.id {self.config.id}: {where} {what}",
             expected="a transition with a finite observation and reward",
             remedy=f"erl envs check {self.config.id} looks for such faults",
             details={
-                "env_index": i,
-                "seed": self._seeds[i],
-                "episode": self._episodes[i],
-                "step": self._steps[i],
+                **where.facts(),
                 "traceback": "".join(traceback.format_exception(error)) if error is not None else None,
             },
         )

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from erlcli.core.types import EnvSpec, Step
 from erlcli.envs.config import EnvConfig, choose_backend
+from erlcli.envs.position import PositionLog
 
 
 class VecEnv(Protocol):
@@ -44,8 +45,12 @@ class VecEnv(Protocol):
         """Release everything; twice is fine."""
 
 
-def make_vec_env(config: EnvConfig) -> VecEnv:
+def make_vec_env(config: EnvConfig, position: PositionLog | None = None) -> VecEnv:
     """The environments of a recipe.
+
+    Args:
+        config: of the environments.
+        position: told of every call into one of them.
 
     Raises:
         RecipeError: there is no such env, or its spaces are of no supported kind.
@@ -55,7 +60,7 @@ def make_vec_env(config: EnvConfig) -> VecEnv:
     if backend == "envpool":
         from erlcli.envs.envpool import EnvpoolVecEnv
 
-        return EnvpoolVecEnv(config)
+        return EnvpoolVecEnv(config, position)
     from erlcli.envs.gymnasium import GymnasiumVecEnv
 
-    return GymnasiumVecEnv(config)
+    return GymnasiumVecEnv(config, position)

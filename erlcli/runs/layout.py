@@ -101,6 +101,10 @@ class RunLayout:
         """Heartbeat of `process`, replaced once a second."""
         return self.root / "processes" / f"{process}.json"
 
+    def position(self, process: str) -> Path:
+        """Where the environments of `process` are, in binary; see `envs.position`."""
+        return self.root / "processes" / f"{process}.position"
+
     def absolute(self) -> RunLayout:
         """The same run by its absolute path, which means the same to every process."""
         return RunLayout(self.root.absolute())

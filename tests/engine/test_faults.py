@@ -114,6 +114,14 @@ def wait_for(condition, what):
     raise AssertionError(f"waited in vain for: {what}")
 
 
+def assert_placed(event):
+    """The failure names env, seed and step: step 200 is the 40th since the last checkpoint."""
+    index, seed = event["env_index"], event["seed"]
+    assert 0 <= index < 4
+    assert event["episode"] == 1 and event["step"] == 20
+    assert f"step of env {index} (seed {seed}, episode 1, step 20)" in event["message"]
+
+
 def assert_clean(run):
     """Metric rows in order, without duplicates or holes."""
     from erlcli.runs.view import Curve
@@ -164,6 +172,7 @@ def test_env_that_ends_its_process_once_is_healed(tmp_path, fault, workers):
     assert code == 0, err
     restarts = run.events("learner_restart") + run.events("worker_restart")
     assert len(restarts) == 1
+    assert_placed(restarts[0])
     if fault == "exit":
         assert "code 7" in restarts[0]["message"] and "goodbye" in restarts[0]["found"]
     else:
@@ -178,9 +187,18 @@ def test_env_that_hangs_once_is_named_with_its_stack_and_healed(tmp_path, worker
     code, _, err = run.end()
     assert code == 0, err
     (restart,) = run.events("learner_restart") + run.events("worker_restart")
-    assert "hangs in env step" in restart["message"]
+    assert "hangs in step of env" in restart["message"]
+    assert_placed(restart)
     assert "faulty.py" in restart["found"]
     assert run.steps() == 2560
+
+
+def test_env_that_hangs_in_evaluation_ends_the_run(tmp_path):
+    run = Run(tmp_path, fault="hang", only_process="evaluator", at=10, restarts=1)
+    code, _, err = run.end()
+    assert code == 3
+    assert "evaluator hangs in step of env" in err and "faulty.py" in err
+    assert len(run.events("evaluator_restart")) == 1
 
 
 @pytest.mark.parametrize(("fault", "words"), [("exit", "code 7"), ("exit_0", "code 0"), ("sys_exit", "sys.exit")])
