@@ -63,7 +63,7 @@ class PPO(Algorithm):
     supports: ClassVar[Supports] = Supports(discrete=True, multi_discrete=True, continuous=True, unbounded=True)
 
     def __init__(self, config: PPOConfig, context: Context) -> None:
-        self.config = config
+        self.config: PPOConfig = config
         self.device = context.device
         self.rollout_length = config.rollout_length
         network = context.network

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from erlcli.errors import ErlError
+from erlcli.runs.text import count, seconds
+
+__all__ = ["count", "fail", "print_json", "seconds", "shorten"]
 
 
 def fail(error: ErlError) -> None:
@@ -28,28 +31,6 @@ def fail(error: ErlError) -> None:
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """One JSON value on stdout, readable where a person reads."""
     print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, allow_nan=False), flush=True)
-
-
-def seconds(value: float | None) -> str:
-    """A duration as `42 s`, `3:05` or `1:02:03`."""
-    if value is None:
-        return "?"
-    whole = int(value)
-    if whole < 60:
-        return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
-
-
-def count(value: float) -> str:
-    """A number of steps as `950`, `12.3k`, `4.10M` or `1.00B`."""
-    if abs(value) < 1000:
-        return f"{value:.0f}"
-    if abs(value) < 1e6:
-        return f"{value / 1e3:.1f}k"
-    if abs(value) < 1e9:
-        return f"{value / 1e6:.2f}M"
-    return f"{value / 1e9:.2f}B"
 
 
 def shorten(path: Path) -> str:

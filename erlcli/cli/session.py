@@ -13,14 +13,17 @@ from pathlib import Path
 
 import psutil
 
-from erlcli.cli.live import LiveView, PlainView, Watcher
+from erlcli.cli import dashboard
+from erlcli.cli.live import PlainView, Watcher
 from erlcli.cli.output import count, fail, print_json, seconds, shorten
+from erlcli.engine.child import describe_exit
 from erlcli.engine.plan import resolve
-from erlcli.engine.supervisor import Outcome, Supervisor
+from erlcli.engine.supervisor import Outcome, Supervisor, outcome_of
 from erlcli.envs.config import choose_backend, env_config
 from erlcli.envs.offscreen import has_display
 from erlcli.errors import ErlError, RecipeError
 from erlcli.recipe.load import AnyRecipe, dump, load
+from erlcli.runs import control
 from erlcli.runs.jsonl import write_text
 from erlcli.runs.layout import RunLayout, check_name, next_free
 from erlcli.runs.lock import RunLock, is_owned, read_owner
@@ -135,16 +138,34 @@ def drive(layout: RunLayout, lock: RunLock, *, plain: bool, detach: bool, json_o
         json_output: print a JSON summary at the end, and nothing else on stdout.
     """
     if detach:
-        return _detach(layout, lock)
+        start(layout, lock, wait=True)
+        print("\n".join(detached_lines(layout)))
+        return 0
     fresh = not any(layout.checkpoints.iterdir())
+    if dashboard.is_possible() and not plain and not json_output:
+        return _with_dashboard(layout, lock, fresh=fresh)
     watcher = Watcher(RunView(layout))
-    interactive = sys.stdout.isatty() and not plain and not json_output
-    view = LiveView(watcher) if interactive else PlainView(watcher, quiet=json_output)
     supervisor = Supervisor(layout, lock)
-    with view:
+    with PlainView(watcher, quiet=json_output) as view:
         outcome = supervisor.run(view.tick)
     lock.release()
     return _conclude(layout, outcome, fresh=fresh, json_output=json_output)
+
+
+def _with_dashboard(layout: RunLayout, lock: RunLock, *, fresh: bool) -> int:
+    """Train in a session of its own, with the dashboard beside it, until one of them ends; the exit code."""
+    process = start(layout, lock, wait=False)
+    code = dashboard.show(layout.root, owns=True, on_signal=lambda number: control.stop(layout))
+    if process.poll() is None and not layout.stop_request.exists():
+        print("\n".join(detached_lines(layout)), flush=True)
+        if code == 0:
+            return 0
+        fail(ErlError(f"the dashboard {describe_exit(code)}", remedy="training goes on without it"))
+        return 1
+    if process.poll() is None:
+        print(f"{shorten(layout.root)}: saving a checkpoint", file=sys.stderr)
+    exit_code = process.wait()
+    return _conclude(layout, outcome_of(layout, exit_code), fresh=fresh, json_output=False)
 
 
 def _conclude(layout: RunLayout, outcome: Outcome, *, fresh: bool, json_output: bool) -> int:
@@ -161,23 +182,23 @@ def _conclude(layout: RunLayout, outcome: Outcome, *, fresh: bool, json_output: 
         if json_output:
             print_json(view.summary() | {"state": outcome.state, "exit_code": outcome.exit_code})
         else:
-            print("\n".join(closing_lines(view, outcome)), flush=True)
+            print("\n".join(closing_lines(view, outcome.state)), flush=True)
     except BrokenPipeError:  # nobody reads; how the run ended is still told by the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return outcome.exit_code
 
 
-def closing_lines(view: RunView, outcome: Outcome) -> list[str]:
-    """Where everything is, and which command comes next."""
+def closing_lines(view: RunView, state: str) -> list[str]:
+    """Where everything is, and which command comes next; `state` is how the run ended."""
     summary, root = view.summary(), shorten(view.layout.root)
     steps = f"{count(summary['steps'])} steps in {seconds(summary['seconds'])}"
     best = summary["best_return"]
     score = f", best return {best:.1f}" if best is not None else ""
     target = summary["target_return"]
-    if outcome.state == "finished" and target is not None:
+    if state == "finished" and target is not None:
         score += f" (target {target:g} {'reached' if summary['target_reached'] else 'not reached'})"
-    lines = [f"{outcome.state}: {steps}{score}"]
-    if outcome.state != "finished":
+    lines = [f"{state}: {steps}{score}"]
+    if state != "finished":
         lines.append(f"  go on   erl resume {root}")
     if best is not None:
         onnx = "onnx" if find_spec("onnxruntime") and find_spec("onnxscript") else "torch"
@@ -190,7 +211,17 @@ def closing_lines(view: RunView, outcome: Outcome) -> list[str]:
     return lines
 
 
-def _detach(layout: RunLayout, lock: RunLock) -> int:
+def start(layout: RunLayout, lock: RunLock, *, wait: bool) -> subprocess.Popen[bytes]:
+    """Start a supervisor in a session of its own, and hand it the lock.
+
+    Args:
+        layout: the run.
+        lock: of it.
+        wait: until it is there.
+
+    Raises:
+        ErlError: it does not come.
+    """
     log = layout.output("supervisor")
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -201,13 +232,19 @@ def _detach(layout: RunLayout, lock: RunLock) -> int:
             stderr=output,
             start_new_session=True,
         )
-    while not layout.status.exists():
+    while wait and not layout.status.exists():
         if process.poll() is not None:
             raise ErlError(f"{layout.root}: the supervisor did not start", found=log.read_text()[-500:])
         time.sleep(0.02)
     lock.release()
+    return process
+
+
+def detached_lines(layout: RunLayout) -> list[str]:
+    """What to do with a run that trains in the background."""
     root = shorten(layout.root)
-    print(f"training in the background: {root}")
-    print(f"  look    erl ps; tail -f {root}/metrics.jsonl")
-    print(f"  stop    erl stop {root}")
-    return 0
+    return [
+        f"training in the background: {root}",
+        f"  look    erl watch {root}",
+        f"  stop    erl stop {root}",
+    ]

@@ -87,12 +87,14 @@ class Algorithm(ABC):
 
     Attributes:
         Config: model of its `[algorithm]` section.
+        config: the section. Schedules are read from it at each update: the loop may put another one in its place.
         supports: the action spaces it can act in.
         policy: what the workers run.
         rollout_length: T, the steps that the loop collects between updates.
     """
 
     Config: ClassVar[type[BaseModel]]
+    config: BaseModel
     supports: ClassVar[Supports]
     policy: Policy
     rollout_length: int

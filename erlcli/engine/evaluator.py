@@ -1,4 +1,4 @@
-"""The evaluator process: looks at snapshots, keeps the best, draws the curve, ends the run at its target.
+"""The evaluator process: looks at snapshots, keeps the best, draws the curve, films, ends the run at its target.
 
 Started by the supervisor as `python -m erlcli.engine.evaluator RUN_DIR ATTEMPT LOCK_FD LIFELINE_FD`. It always takes
 the newest snapshot, so it never falls behind a fast learner; a probe of few episodes decides whether the full number
@@ -23,6 +23,7 @@ from erlcli.engine import build, checkpoint
 from erlcli.engine.child import leave_now, on_orphaned
 from erlcli.engine.evaluate import Evaluation, Scores
 from erlcli.engine.failures import Interrupted, run_child
+from erlcli.engine.film import Filmer, Subject
 from erlcli.engine.recorder import Recorder
 from erlcli.envs.config import env_config
 from erlcli.envs.position import PositionLog
@@ -54,8 +55,12 @@ class Evaluator:
         self.recorder = Recorder(layout, recipe)
         section = recipe.eval
         config = env_config(recipe.env, min(section.num_envs, section.episodes))
-        self.evaluation = Evaluation(config, section.seed, position=PositionLog(layout.position(PROCESS)))
+        position = PositionLog(layout.position(PROCESS))
+        self.evaluation = Evaluation(config, section.seed, position=position)
         self.policy = build.policy(recipe, self.evaluation.spec)
+        modes = list(self.evaluation.envs[0].metadata.get("render_modes") or [])
+        self.filmer = Filmer(layout, recipe, self.beat, position, modes, stop.is_set)
+        self.subject: Subject | None = None  # the policy as it was last evaluated
         earlier = Curve(layout.evals)
         earlier.refresh()
         full = [row for row in earlier.rows if row["kind"] == "full"]
@@ -80,8 +85,13 @@ class Evaluator:
                     self.beat.progress("waiting")
                     self.recorder.record()
                     self.stop.wait(0.2)
+                if self.subject is not None:
+                    self.filmer.offer(self.subject)
+            if self.subject is not None and not self.stop.is_set():
+                self.filmer.last(self.subject)
         except Interrupted:
             pass
+        self.filmer.close()
         self.recorder.close()
         self.evaluation.close()
         self.beat.close()
@@ -127,6 +137,7 @@ class Evaluator:
             "time/eval_seconds": round(time.monotonic() - started, 3),
         }
         self.rows.append(row)
+        self.subject = Subject(self.policy, int(facts["attempt"]), int(facts["steps"]), row["length_mean"])
         if is_full and row["return_mean"] > self.best:
             self._crown(weights, row)
         self.recorder.record()

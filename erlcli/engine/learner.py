@@ -5,6 +5,7 @@ Started by the supervisor as `python -m erlcli.engine.learner RUN_DIR ATTEMPT LO
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ from erlcli.engine import build, checkpoint
 from erlcli.engine.child import leave_now, on_orphaned
 from erlcli.engine.failures import run_child
 from erlcli.engine.loop import Loop
+from erlcli.engine.requests import Requests
 from erlcli.engine.samplers import InlineSampler, Sampler
 from erlcli.engine.shared_sampler import SharedSampler
 from erlcli.envs.config import env_config
@@ -36,11 +38,15 @@ class StopFlag:
 
     Args:
         layout: the run.
+
+    Attributes:
+        asked: set too whenever there are other requests.
     """
 
     def __init__(self, layout: RunLayout) -> None:
-        self._request = layout.stop_request
+        self._request, self._requests = layout.stop_request, layout.requests
         self._event = threading.Event()
+        self.asked = threading.Event()
         threading.Thread(target=self._watch, name="control", daemon=True).start()
 
     def __call__(self) -> bool:
@@ -62,6 +68,11 @@ class StopFlag:
         while not self._event.wait(0.1):
             if self._request.exists():
                 self.set()
+            try:
+                if os.listdir(self._requests):
+                    self.asked.set()
+            except OSError:
+                continue  # nobody has asked yet
 
 
 def train(layout: RunLayout, attempt: int, stop: StopFlag, until: int | None) -> int:
@@ -74,11 +85,15 @@ def train(layout: RunLayout, attempt: int, stop: StopFlag, until: int | None) ->
     torch.set_num_threads(build.threads(recipe))
     loop, sampler = _assemble(layout, recipe, attempt, stop, beat, events, device)
     loop.until = until
+    loop.requests = Requests(layout, events, stop.asked)
     beat.progress("training")
+
+    used = _gpu_uuids(device)
 
     def progress() -> Row:
         counters = loop.counters
-        return {"steps": counters.steps, "version": counters.version, "seconds": round(loop.seconds, 1)}
+        row: Row = {"steps": counters.steps, "version": counters.version, "seconds": round(loop.seconds, 1)}
+        return row | used | {"device": str(device)}
 
     beat.facts = progress
     try:
@@ -88,6 +103,13 @@ def train(layout: RunLayout, attempt: int, stop: StopFlag, until: int | None) ->
     facts |= progress()
     beat.close("done" if loop.done else "stopped")
     return 0
+
+
+def _gpu_uuids(device: torch.device) -> Row:
+    """The GPU of `device`, by the name that NVIDIA's tools have for it; nothing on a CPU."""
+    if device.type != "cuda":
+        return {}
+    return {"gpu_uuids": [f"GPU-{torch.cuda.get_device_properties(device).uuid}"]}
 
 
 def _assemble(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from erlcli.engine.checkpoint import Checkpoint
 from erlcli.engine.episodes import EpisodeTracker
 from erlcli.engine.failures import Interrupted
 from erlcli.engine.plan import Plan
+from erlcli.engine.requests import Requests
 from erlcli.engine.samplers import Sampler
 from erlcli.errors import DamagedError
 from erlcli.recipe.load import AnyRecipe
@@ -79,6 +81,7 @@ class Loop:
 
     Attributes:
         until: version to end at before the budget is used, at a planned checkpoint.
+        requests: of users, answered between two rollouts; None where nobody can ask.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Loop:
         self.layout, self.recipe, self.algorithm, self.sampler = layout, recipe, algorithm, sampler
         self.beat, self.events, self.stop, self.attempt = beat, events, stop, attempt
         self.until: int | None = None
+        self.requests: Requests | None = None
         self.device = torch.device("cpu")
         self.collective = Collective()
         self.plan = Plan.of(recipe)
@@ -102,7 +106,7 @@ class Loop:
         self.episodes = EpisodeTracker(recipe.env.num_envs)
         self.rows = Appender(layout.metrics)
         self.clock = Clock()
-        self._started = time.monotonic()
+        self._since: tuple[float, float | None] = (time.monotonic(), None)  # start, and since when it stands still
         self._unlogged: dict[str, Any] | None = None
         self._checkpointed_version = -1
 
@@ -121,6 +125,8 @@ class Loop:
         if self._checkpointed_version < 0 and not self.done:
             self.save(planned=True)  # version 0: there is a restart point from the start
         try:
+            if self.requests is not None:
+                self.requests.answer(self)
             self._restart()
             while not self.collective.any(self.done or self.stop() or self.counters.version == self.until):
                 self._iterate()
@@ -128,8 +134,15 @@ class Loop:
             self.events.write("interrupted", "stopped within a rollout, which is dropped")
         if self._unlogged is not None and self.stop():
             self._log()
-        if self._checkpointed_version != self.counters.version:
+        if not self.saved_here:
             self.save(planned=False)
+        if self.requests is not None:
+            self.requests.close(self.counters.steps)
+
+    @property
+    def saved_here(self) -> bool:
+        """Whether there is a checkpoint of just this point."""
+        return self._checkpointed_version == self.counters.version
 
     def _iterate(self) -> None:
         """One rollout and one update."""
@@ -159,8 +172,12 @@ class Loop:
             self._snapshot()
         if at_restart_point:
             self.save(planned=True)
-            if not self.done:
-                self._restart()
+        if self.done:
+            return
+        if self.requests is not None:
+            at_restart_point |= self.requests.answer(self)
+        if at_restart_point:
+            self._restart()
         else:
             self.sampler.send(self.algorithm.policy, counters.version)
 
@@ -191,8 +208,21 @@ class Loop:
 
     @property
     def seconds(self) -> float:
-        """Of training, over all attempts."""
-        return self.counters.seconds + time.monotonic() - self._started
+        """Of training, over all attempts, without the time that it stood still; also asked for by other threads."""
+        started, still_since = self._since
+        return self.counters.seconds + (still_since or time.monotonic()) - started
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """What passes inside is no time of training."""
+        (started, _), began = self._since, time.monotonic()
+        self._since = (started, began)
+        try:
+            yield
+        finally:
+            waited = time.monotonic() - began
+            self._since = (started + waited, None)
+            self.clock.started += waited
 
     def _snapshot(self) -> None:
         facts = {
@@ -204,8 +234,13 @@ class Loop:
         }
         checkpoint.save_snapshot(self.layout, self.algorithm.policy.state_dict(), self.counters.steps, facts)
 
-    def save(self, *, planned: bool) -> None:
-        """Write a checkpoint; `planned` where the uninterrupted run passes through this point too."""
+    def save(self, *, planned: bool, changed: bool = False) -> None:
+        """Write a checkpoint.
+
+        Args:
+            planned: whether the uninterrupted run passes through this point too.
+            changed: whether the recipe changes here, so that what comes before can't be repeated with it.
+        """
         self.beat.progress("checkpoint")
         counters = self.counters
         state = {
@@ -215,6 +250,7 @@ class Loop:
             "seconds": self.seconds,
             "attempt": self.attempt,
             "planned": planned,
+            "changed": changed,
             "episodes": self.episodes.state_dict(),
         }
         self.rows.sync()

@@ -132,6 +132,8 @@ class SharedSampler(Sampler):
 
     def restart(self, policy: Policy, version: int, seed: int, rollouts: int) -> None:
         """See `Sampler.restart`."""
+        while self._received < self._requested:  # a restart point that was not planned: what is under way is dropped
+            self.recv()
         self._seed = seed
         self._requested = self._received = 0
         self._limit = rollouts

@@ -17,10 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from erlcli.engine.child import Child
-from erlcli.engine.failures import died, hung, reported
+from erlcli.engine.child import Child, describe_exit
+from erlcli.engine.failures import died, hung, reported, tail_of
+from erlcli.engine.gpu import GpuMonitor
 from erlcli.errors import ErlError
 from erlcli.recipe.load import AnyRecipe, load
+from erlcli.runs import control
 from erlcli.runs.jsonl import read_json, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock
@@ -30,6 +32,7 @@ from erlcli.runs.writer import EventLog
 LEAVE_SECONDS = 8.0  # how long a learner may take for its last checkpoint
 TICK_SECONDS = 0.05
 INTERRUPTED = 130
+PROCESS = "supervisor"
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Supervisor:
         self.recipe: AnyRecipe = load(layout.recipe)
         earlier = read_json(layout.status) or {}
         self.attempt = int(earlier.get("attempt", 0))
-        self._events = EventLog(layout, "supervisor", self.attempt + 1)
+        self._events = EventLog(layout, PROCESS, self.attempt + 1)
         self._learner: Child | None = None
         self._evaluator: Child | None = None
         self._stops = 0  # requests by signal
@@ -76,11 +79,13 @@ class Supervisor:
     def run(self, tick: Callable[[], None] = lambda: None) -> Outcome:
         """Train until the run is over; `tick` is called some twenty times a second."""
         self.layout.ensure()
+        self.layout.error(PROCESS).unlink(missing_ok=True)  # of an earlier attempt
         for request in self.layout.control.iterdir():
-            request.unlink()
+            shutil.rmtree(request) if request.is_dir() else request.unlink()
         for unfinished in self.layout.checkpoints.glob(".*"):  # of processes that were killed while they wrote
             unfinished.unlink() if unfinished.is_symlink() else shutil.rmtree(unfinished)
         handlers = self._install_handlers()
+        gpus = GpuMonitor(self.layout)
         try:
             outcome = self._supervise(tick)
         except BaseException:
@@ -88,8 +93,12 @@ class Supervisor:
             self._write_status("failed", 1)
             raise
         finally:
+            gpus.close()
+            self._refuse_late()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+        if outcome.error is not None:
+            write_json(self.layout.error(PROCESS), outcome.error.to_json())
         self._write_status(outcome.state, outcome.exit_code, outcome.error)
         tick()
         return outcome
@@ -252,11 +261,18 @@ class Supervisor:
         while (evaluator := self._evaluator) is not None and not self._asked_to_stop():
             code = evaluator.wait(TICK_SECONDS)
             tick()
+            self._refuse_late()
             self._write_status("evaluating")
             if code is None:
                 code = self._end_hung(evaluator)
             if code == 0 or (code is not None and not self._heal_evaluator(evaluator)):
                 return
+
+    def _refuse_late(self) -> None:
+        """Answer requests to a learner that has left."""
+        for row in control.take(self.layout):
+            message = "too late: training has ended"
+            self._events.write("request", message, level="warning", request=str(row.get("id", "")), do=row["do"])
 
     def _end_all(self, grace_seconds: float = 0.0) -> None:
         for child in (self._evaluator, self._learner):
@@ -283,7 +299,7 @@ class Supervisor:
         row = read_json(self.layout.process("learner")) or {}
         recipe = self.recipe
         status = {
-            "state": state,
+            "state": "paused" if state == "running" and row.get("phase") == "paused" else state,
             "pid": os.getpid(),
             "attempt": self.attempt,
             "time": time.time(),
@@ -303,6 +319,22 @@ class Supervisor:
             write_json(self.layout.status, status)
         except OSError as problem:  # the learner meets the same disk, and says what to do
             print(f"{self.layout.status}: {problem.strerror}", file=sys.stderr)
+
+
+def outcome_of(layout: RunLayout, exit_code: int) -> Outcome:
+    """How a run ended whose supervisor was a process of its own, and has left with `exit_code`."""
+    if exit_code < 0:
+        error = ErlError(
+            f"the supervisor {describe_exit(exit_code)}",
+            found=tail_of(layout.output(PROCESS)) or "no last words",
+            remedy=f"the last checkpoint is kept: erl resume {layout.root}",
+        )
+        return Outcome(1, "failed", error)
+    status = read_json(layout.status) or {}
+    error_then = reported(PROCESS, layout) if exit_code not in (0, INTERRUPTED) else None
+    if exit_code == 1 and error_then is None:
+        error_then = ErlError("the supervisor failed", found=tail_of(layout.output(PROCESS)))
+    return Outcome(exit_code, str(status.get("state", "failed")), error_then)
 
 
 def main(arguments: list[str]) -> int:

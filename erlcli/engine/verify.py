@@ -70,13 +70,15 @@ def newest_stretch(layout: RunLayout) -> tuple[Point, Point]:
     Raises:
         RecipeError: there are no two.
     """
-    points = []
+    points: list[Point] = []
     for path in checkpoint.numbered(layout):
         try:
             checkpoint.verify(path)
         except DamagedError:
             continue
         state = json.loads((path / checkpoint.STATE).read_text())
+        if state.get("changed"):
+            points.clear()  # the recipe was changed there, in the middle of the run
         if state["planned"]:
             points.append(Point(path, int(state["steps"]), int(state["version"])))
     if len(points) >= 2:

@@ -53,23 +53,43 @@ class Tail:
         self._rest = b""
         self._inode: int | None = None
 
-    def read(self) -> list[Row]:
-        """Rows completed since the last call; lines that are no JSON object are passed over."""
+    def unread(self) -> int:
+        """Bytes that the next `read` would begin with; all of them in another file than before, 0 without a file."""
         try:
+            now = os.stat(self.path)
+        except FileNotFoundError:
+            return 0
+        same = now.st_ino == self._inode and now.st_size >= self._offset
+        return now.st_size - (self._offset if same else 0)
+
+    def start_at(self, offset: int, inode: int) -> None:
+        """Take all before `offset`, where a line begins, for read; `inode` is the file's number."""
+        self._offset, self._rest, self._inode = offset, b"", inode
+
+    def read(self, max_bytes: int = -1) -> list[Row]:
+        """Rows completed since the last call; lines that are no JSON object are passed over.
+
+        Args:
+            max_bytes: to read at most, after which another call goes on; all there is if negative.
+        """
+        try:
+            now = os.stat(self.path)
+            if (now.st_ino, now.st_size) == (self._inode, self._offset):
+                return []
             with self.path.open("rb") as file:
                 stat = os.fstat(file.fileno())
                 if stat.st_ino != self._inode or stat.st_size < self._offset:
                     self.restarts += self._inode is not None
                     self._offset, self._rest, self._inode = 0, b"", stat.st_ino
                 file.seek(self._offset)
-                data = file.read()
+                data = file.read(max_bytes)
         except FileNotFoundError:
             if self._inode is not None:
                 self._inode = _GONE  # a file of that name that comes later is another one, even under the same number
             return []
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [row for line in lines for row in _decode(line)]
+        return [row for line in lines for row in decode(line)]
 
 
 def read(path: Path) -> list[Row]:
@@ -77,7 +97,7 @@ def read(path: Path) -> list[Row]:
     return Tail(path).read()
 
 
-def _decode(line: bytes) -> list[Row]:
+def decode(line: bytes) -> list[Row]:
     """The row of a line; both where two whole ones lost the line end between them; none where it is damaged."""
     rows: list[Row] = []
     try:
@@ -138,7 +158,37 @@ def write_text(path: Path, text: str, *, sync: bool = False) -> None:
 def read_json(path: Path) -> Row | None:
     """The object in a JSON file, or None where there is none (yet)."""
     try:
-        rows = _decode(path.read_bytes())
+        rows = decode(path.read_bytes())
     except FileNotFoundError:
         return None
     return rows[0] if len(rows) == 1 else None
+
+
+class JsonFile:
+    """A JSON file that its writer replaces, read only when it has changed.
+
+    Attributes:
+        row: its last whole object; empty before there was one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.row: Row = {}
+        self._stamp: tuple[int, int, int] | None = None
+
+    def refresh(self) -> bool:
+        """Whether it was written since the last call.
+
+        Raises:
+            OSError: it is there and can't be read.
+        """
+        try:
+            stat = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        self.row = read_json(self.path) or self.row
+        return True

@@ -85,6 +85,21 @@ class RunLayout:
         """Asks the learner to checkpoint and leave."""
         return self.control / "stop"
 
+    @property
+    def requests(self) -> Path:
+        """Requests to the learner; see `runs.control`."""
+        return self.control / "requests"
+
+    @property
+    def agent_request(self) -> Path:
+        """Says that somebody wants to see the agent act."""
+        return self.control / "agent"
+
+    @property
+    def agent(self) -> Path:
+        """Episodes that the evaluator filmed for those who watch: `latest.json` names the newest."""
+        return self.root / "agent"
+
     def events(self, process: str) -> Path:
         """What `process` has to tell, JSON lines."""
         return self.root / "events" / f"{process}.jsonl"

@@ -1,93 +1,109 @@
-"""A run as its readers see it: what all files say, with superseded rows taken out."""
+"""A run as its readers see it: what all its files say."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from erlcli.runs.jsonl import Row, Tail, read_json
+from erlcli.runs.curve import Curve, is_number
+from erlcli.runs.jsonl import JsonFile, Row, Tail
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import is_owned
 
+__all__ = ["LIVE", "Curve", "RunView"]
 
-class Curve:
-    """Rows of a file ordered by steps, in which a newer attempt replaces what an older one wrote beyond its start."""
-
-    def __init__(self, path: Path) -> None:
-        self._tail = Tail(path)
-        self._restarts = 0
-        self.rows: list[Row] = []
-
-    def refresh(self) -> bool:
-        """Take in what is new; whether there was anything."""
-        new = self._tail.read()
-        replaced = self._tail.restarts != self._restarts
-        if replaced:  # another file, e.g. a copy that was brought up to date: all of its rows came again
-            self._restarts = self._tail.restarts
-            self.rows.clear()
-        for row in new:
-            self._add(row)
-        return bool(new) or replaced
-
-    def _add(self, row: Row) -> None:
-        steps = row.get("steps")
-        if not isinstance(steps, int):
-            return
-        rows = self.rows
-        if rows and row.get("attempt", 0) > rows[-1].get("attempt", 0):
-            while rows and rows[-1]["steps"] >= steps:
-                rows.pop()
-        rows.append(row)
-
-    def column(self, name: str) -> tuple[list[int], list[float]]:
-        """Steps and values of the rows that have a number under `name`."""
-        pairs = [
-            (row["steps"], float(row[name]))
-            for row in self.rows
-            if isinstance(row.get(name), (int, float)) and not isinstance(row[name], bool)
-        ]
-        return [steps for steps, _ in pairs], [value for _, value in pairs]
+LIVE = ("starting", "running", "paused", "stopping", "evaluating")
+MAX_EVENTS = 5_000  # kept by a bounded view
+RATE_ROWS = 20  # that the time left is estimated from
+NO_SERIES = {"attempt", "steps", "version"}
 
 
 @dataclass
 class RunView:
-    """Everything about a run, kept up to date by `refresh`."""
+    """Everything about a run, kept up to date by `refresh`.
+
+    Args:
+        layout: the run.
+        max_rows: bound of the metric rows and, with it, of the events, for readers that stay for hours; None for all.
+
+    Attributes:
+        status: what the supervisor said last.
+        processes: heartbeats by process, and figures of the GPUs as `gpu`.
+        events: of all processes, the newest `MAX_EVENTS` in a bounded view.
+        event_total: events so far, those that were dropped included.
+        owned: whether a live process held the lock at the last look.
+        metrics: training rows.
+        evals: evaluations, never thinned: there are few, and the best has to be among them.
+    """
 
     layout: RunLayout
+    max_rows: int | None = None
     status: Row = field(default_factory=dict)
     processes: dict[str, Row] = field(default_factory=dict)
     events: list[Row] = field(default_factory=list)
+    event_total: int = 0
+    owned: bool = False
 
     def __post_init__(self) -> None:
-        self.metrics = Curve(self.layout.metrics)
+        self.metrics = Curve(self.layout.metrics, self.max_rows)
         self.evals = Curve(self.layout.evals)
         self._event_tails: dict[str, Tail] = {}
+        self._restarts: dict[str, Counter[str]] = {}  # by who told of them
+        self._status = JsonFile(self.layout.status)
+        self._beats: dict[str, JsonFile] = {}
 
-    def refresh(self) -> None:
-        """Read what has changed."""
-        self.status = read_json(self.layout.status) or self.status
-        self.metrics.refresh()
-        self.evals.refresh()
-        for path in sorted((self.layout.root / "processes").glob("*.json")):
-            self.processes[path.stem] = read_json(path) or {}
+    def refresh(self) -> bool:
+        """Read what has changed; whether anything has."""
+        changed = self._status.refresh()
+        self.status = self._status.row
+        changed |= self.metrics.refresh()
+        changed |= self.evals.refresh()
+        changed |= self._refresh_processes()
+        changed |= self._refresh_events()
+        owned, self.owned = self.owned, is_owned(self.layout.lock)
+        return changed or owned != self.owned
+
+    def _refresh_processes(self) -> bool:
+        changed = False
+        for name in _names(self.layout.root / "processes", ".json"):
+            file = self._beats.setdefault(name, JsonFile(self.layout.process(name)))
+            if file.refresh():
+                self.processes[name] = file.row
+                changed = True
+        return changed
+
+    def _refresh_events(self) -> bool:
         new: list[Row] = []
-        for path in sorted((self.layout.root / "events").glob("*.jsonl")):
-            tail = self._event_tails.setdefault(path.stem, Tail(path))
+        replaced = False
+        for name in _names(self.layout.root / "events", ".jsonl"):
+            tail = self._event_tails.setdefault(name, Tail(self.layout.events(name)))
             restarts = tail.restarts
-            new += tail.read()
+            rows = tail.read()
             if tail.restarts != restarts:
-                self.events = [row for row in self.events if row.get("process") != path.stem]
-        self.events += sorted(new, key=lambda row: row.get("time", 0.0))
+                replaced = True
+                self.events = [row for row in self.events if row.get("process") != name]
+                self._restarts.pop(name, None)
+            self._restarts.setdefault(name, Counter()).update(_restarted(rows))
+            self.event_total += len(rows)
+            new += rows if self.max_rows is None else rows[-MAX_EVENTS:]
+        self.events += sorted(new, key=lambda row: _number(row, "time") or 0.0)
+        if self.max_rows is not None:
+            del self.events[:-MAX_EVENTS]
+        return bool(new) or replaced
 
     @property
     def state(self) -> str:
         """What the supervisor said last, from `starting` to `finished`; `dead` where it was killed before it could."""
-        state = str(self.status.get("state", "starting"))
-        if state in ("starting", "running", "stopping", "evaluating") and not is_owned(self.layout.lock):
-            return "dead"
-        return state
+        return state_of(self.status, self.owned)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its processes were at work at the last look."""
+        return self.state in LIVE
 
     @property
     def last(self) -> Row:
@@ -97,9 +113,96 @@ class RunView:
     @property
     def best(self) -> Row | None:
         """The best full evaluation."""
-        full = [row for row in self.evals.rows if row.get("kind") == "full"]
-        scored = [row for row in full if isinstance(row.get("return_mean"), (int, float))]  # NaN is text in a row
-        return max(scored, key=lambda row: float(row["return_mean"]), default=None)
+        return best_of(self.evals.rows)
+
+    @property
+    def env(self) -> str:
+        """Id of the environment; empty until the supervisor has started."""
+        return str(self.status.get("env") or "")
+
+    @property
+    def algorithm(self) -> str:
+        """Its name; empty until the supervisor has started."""
+        return str(self.status.get("algorithm") or "")
+
+    @property
+    def device(self) -> str:
+        """Where the learner computes; empty until it says so."""
+        return str(self.processes.get("learner", {}).get("device") or "")
+
+    @property
+    def phase(self) -> str:
+        """What the learner is at; empty until it says so."""
+        return str(self.processes.get("learner", {}).get("phase") or "")
+
+    @property
+    def steps(self) -> int:
+        """Env transitions, as far as anyone has said."""
+        return max(int(self.last.get("steps", 0)), int(_number(self.status, "steps") or 0))
+
+    @property
+    def total_steps(self) -> int | None:
+        """The budget."""
+        total = _number(self.status, "total_steps")
+        return None if total is None else int(total)
+
+    @property
+    def target(self) -> float | None:
+        """Mean return at which the run ends."""
+        return _number(self.status, "target_return")
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training, over all attempts."""
+        return max(_number(self.last, "time/seconds") or 0.0, _number(self.status, "seconds") or 0.0)
+
+    @property
+    def rate(self) -> float | None:
+        """Steps a second, as the newest row has it."""
+        return _number(self.last, "time/steps_per_second")
+
+    @property
+    def mean_rate(self) -> float | None:
+        """Steps a second of training, over all attempts."""
+        seconds = _number(self.last, "time/seconds")
+        return self.last["steps"] / seconds if seconds else None
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Seconds until the budget is used at the pace of the last rows; the target may end the run before that."""
+        if self.total_steps is None or not self.is_live:
+            return None
+        rates = [rate for row in self.metrics.rows[-RATE_ROWS:] if (rate := _number(row, "time/steps_per_second"))]
+        if not rates:
+            return None
+        pace = len(rates) / sum(1.0 / rate for rate in rates)  # rows have about the same number of steps each
+        return max(self.total_steps - self.steps, 0) / pace
+
+    @property
+    def restarts(self) -> Counter[str]:
+        """How often a process was started anew after a crash, by process."""
+        return sum(self._restarts.values(), Counter())
+
+    @property
+    def gpus(self) -> list[Row]:
+        """Figures of the GPUs that the run uses."""
+        rows = self.processes.get("gpu", {}).get("gpus")
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+    @property
+    def series(self) -> list[str]:
+        """Every numeric column by name, those of evaluations as `eval/...`."""
+        names = [(name, name) for name in self.metrics.names] + [("eval/" + name, name) for name in self.evals.names]
+        return sorted(name for name, plain in names if plain not in NO_SERIES)
+
+    def heartbeat_ages(self, now: float) -> dict[str, float]:
+        """Seconds since each process was last heard of.
+
+        Args:
+            now: seconds since the epoch.
+        """
+        beats = {name: _number(row, "time") for name, row in self.processes.items() if name != "gpu"}
+        return {name: max(now - beat, 0.0) for name, beat in beats.items() if beat is not None}
 
     def summary(self) -> dict[str, Any]:
         """The run in one JSON object."""
@@ -108,7 +211,7 @@ class RunView:
             "run": str(self.layout.root),
             "state": self.state,
             "exit_code": self.status.get("exit_code"),
-            "steps": max(int(self.last.get("steps", 0)), int(self.status.get("steps", 0))),
+            "steps": self.steps,
             "total_steps": self.status.get("total_steps"),
             "target_return": self.status.get("target_return"),
             "target_reached": self.status.get("target_reached", False),
@@ -117,3 +220,42 @@ class RunView:
             "best_steps": best["steps"] if best else None,
             "age_seconds": round(time.time() - float(self.status.get("time", time.time())), 1),
         }
+
+
+def state_of(status: Row, owned: bool) -> str:
+    """The state in a status file; `dead` where it names a live one and nobody owns the run."""
+    state = str(status.get("state", "starting"))
+    return "dead" if state in LIVE and not owned else state
+
+
+def best_of(evals: list[Row]) -> Row | None:
+    """The best full evaluation; NaN is text in a row, and not good."""
+    full = [row for row in evals if row.get("kind") == "full" and is_number(row.get("return_mean"))]
+    return max(full, key=lambda row: float(row["return_mean"]), default=None)
+
+
+def _names(folder: Path, suffix: str) -> list[str]:
+    """Names of the files in `folder` that end so, without that, in order."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except FileNotFoundError:
+        return []
+    return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix) and not name.startswith("."))
+
+
+def _number(row: Row, name: str) -> float | None:
+    value = row.get(name)
+    return float(value) if is_number(value) else None
+
+
+def _restarted(events: list[Row]) -> list[str]:
+    """The process that each restart among `events` was about."""
+    names: list[str] = []
+    for row in events:
+        role, _, what = str(row.get("event", "")).rpartition("_")
+        if what == "restart" and role in ("learner", "evaluator"):
+            names.append(role)
+        elif what == "restart" and role == "worker":
+            names.append(f"worker-{row.get('worker', 0)}")
+    return names

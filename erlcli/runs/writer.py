@@ -62,6 +62,7 @@ class Heartbeat:
         self._phase = "starting"
         self._moved = time.monotonic()
         self._started = time.time()
+        self._measured = (time.monotonic(), time.process_time())
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._beat()
@@ -96,6 +97,7 @@ class Heartbeat:
             "phase": self._phase,
             "idle_seconds": round(time.monotonic() - self._moved, 3),
             "rss_bytes": rss_bytes(),
+            "cpu_percent": self._cpu_percent(),
         }
         if self.facts is not None:
             row |= self.facts()
@@ -103,6 +105,12 @@ class Heartbeat:
             write_json(self._path, row)
         except OSError as error:
             print(f"heartbeat: {error}", file=sys.stderr)  # lands in errors/<process>.log; training goes on
+
+    def _cpu_percent(self) -> float:
+        """CPU time of all threads of this process since the last beat, in percent of one core; 0 at the first."""
+        (wall, cpu), now = self._measured, (time.monotonic(), time.process_time())
+        self._measured = now
+        return round(100.0 * (now[1] - cpu) / max(now[0] - wall, 1e-3), 1)
 
 
 def rss_bytes() -> int:

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from erlcli.runs import jsonl
-from erlcli.runs.jsonl import Appender, Tail, encode, read, read_json, write_json
+from erlcli.runs.jsonl import Appender, JsonFile, Tail, encode, read, read_json, write_json
 
 
 def rows(*numbers):
@@ -255,3 +255,42 @@ def test_a_json_file_that_is_no_object_reads_as_none(tmp_path, content):
     path = tmp_path / "status.json"
     path.write_bytes(content)
     assert read_json(path) is None
+
+
+def test_a_tail_reads_a_part_at_a_time_where_it_is_asked_to(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"n":{n}}}\n' for n in range(10)))
+    tail, seen = Tail(path), []
+    for _ in range(100):
+        seen += tail.read(5)
+    assert [row["n"] for row in seen] == list(range(10))
+
+
+def test_a_tail_goes_on_from_where_it_is_set(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"n":0}\n{"n":1}\n')
+    tail = Tail(path)
+    assert tail.unread() == 16
+    tail.start_at(8, path.stat().st_ino)
+    assert (tail.unread(), tail.read(), tail.unread(), tail.restarts) == (8, [{"n": 1}], 0, 0)
+    path.write_text("")
+    assert (tail.unread(), tail.read(), tail.restarts) == (0, [], 1)
+    tail = Tail(tmp_path / "none.jsonl")
+    assert tail.unread() == 0
+
+
+def test_a_json_file_is_read_when_it_was_written(tmp_path, monkeypatch):
+    path = tmp_path / "status.json"
+    file = JsonFile(path)
+    assert (file.refresh(), file.row) == (False, {})
+    write_json(path, {"n": 1})
+    assert (file.refresh(), file.row) == (True, {"n": 1})
+    monkeypatch.setattr(type(path), "read_bytes", lambda path: pytest.fail(f"{path} was read"))
+    assert not file.refresh()
+    monkeypatch.undo()
+    write_json(path, {"n": 2})
+    assert (file.refresh(), file.row) == (True, {"n": 2})
+    path.write_text('{"n":')  # torn: the last whole one stays
+    assert (file.refresh(), file.row) == (True, {"n": 2})
+    path.unlink()
+    assert (file.refresh(), file.row) == (False, {"n": 2})

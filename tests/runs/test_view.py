@@ -2,10 +2,11 @@ import os
 
 import pytest
 
+from erlcli.runs import view as view_module
 from erlcli.runs.jsonl import Appender, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock
-from erlcli.runs.view import Curve, RunView
+from erlcli.runs.view import RunView
 
 
 def write(path, *pairs, **more):
@@ -16,108 +17,11 @@ def write(path, *pairs, **more):
     appender.close()
 
 
-def pairs(curve):
-    return [(row["attempt"], row["steps"]) for row in curve.rows]
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "metrics.jsonl"
-
-
 @pytest.fixture
 def run(tmp_path):
     layout = RunLayout(tmp_path / "run")
     layout.create()
     return layout
-
-
-@pytest.mark.parametrize(
-    ("written", "seen"),
-    [
-        ([(1, 10), (1, 20), (1, 30)], [(1, 10), (1, 20), (1, 30)]),
-        # back to a checkpoint at 10: 20 and 30 come again
-        ([(1, 10), (1, 20), (1, 30), (2, 20), (2, 30)], [(1, 10), (2, 20), (2, 30)]),
-        # back to the very start
-        ([(1, 10), (1, 20), (2, 10)], [(2, 10)]),
-        # nothing lost: the new attempt goes on where the old one stopped
-        ([(1, 10), (2, 20)], [(1, 10), (2, 20)]),
-        # three attempts, each from further back
-        ([(1, 10), (1, 20), (1, 30), (2, 20), (2, 30), (2, 40), (3, 30)], [(1, 10), (2, 20), (3, 30)]),
-        ([(1, 10), (1, 20), (2, 20), (3, 10), (3, 20)], [(3, 10), (3, 20)]),
-        # an attempt that left before its first row
-        ([(1, 10), (1, 20), (4, 20)], [(1, 10), (4, 20)]),
-    ],
-)
-def test_a_newer_attempt_replaces_what_it_superseded(path, written, seen):
-    write(path, *written)
-    whole, piecewise = Curve(path), Curve(path)
-    assert whole.refresh()
-    assert pairs(whole) == seen
-    # The same when the rows are read one by one, as a dashboard sees them come.
-    path.unlink()
-    path.touch()
-    for pair in written:
-        write(path, pair)
-        assert piecewise.refresh()
-    assert pairs(piecewise) == seen
-
-
-def test_every_cut_leaves_neither_duplicates_nor_holes(path):
-    """A run of 10 rows, killed after k of them and resumed from each earlier point."""
-    for k in range(1, 10):
-        for back in range(k + 1):
-            path.unlink(missing_ok=True)
-            write(path, *[(1, n * 10) for n in range(1, k + 1)])
-            write(path, *[(2, n * 10) for n in range(back + 1, 11)])
-            curve = Curve(path)
-            curve.refresh()
-            assert [row["steps"] for row in curve.rows] == [n * 10 for n in range(1, 11)]
-            assert [row["attempt"] for row in curve.rows] == [1] * back + [2] * (10 - back)
-
-
-def test_a_probe_and_a_full_evaluation_at_the_same_steps_both_stay(path):
-    write(path, (1, 10), (1, 10), (1, 20))
-    write(path, (2, 20), (2, 20))
-    curve = Curve(path)
-    curve.refresh()
-    assert pairs(curve) == [(1, 10), (1, 10), (2, 20), (2, 20)]
-
-
-def test_a_replaced_file_replaces_the_curve(path, tmp_path):
-    """As when a copy of a run on another machine is brought up to date."""
-    write(path, (1, 10), (1, 20))
-    curve = Curve(path)
-    curve.refresh()
-    fresh = tmp_path / "fresh.jsonl"
-    write(fresh, (1, 10), (1, 20), (1, 30))
-    os.replace(fresh, path)
-    assert curve.refresh()
-    assert pairs(curve) == [(1, 10), (1, 20), (1, 30)]
-    os.truncate(path, 0)
-    assert curve.refresh()
-    assert curve.rows == []
-    assert not curve.refresh()
-
-
-def test_rows_without_steps_are_passed_over(path):
-    appender = Appender(path)
-    for row in ({"value": 1}, {"steps": None}, {"steps": "10"}, {"steps": 10, "attempt": 1}):
-        appender.append(row)
-    curve = Curve(path)
-    curve.refresh()
-    assert pairs(curve) == [(1, 10)]
-
-
-def test_a_column_holds_numbers_only(path):
-    appender = Appender(path)
-    for steps, value in enumerate([1, 2.5, float("nan"), None, True, "text", 3]):
-        appender.append({"steps": steps, "attempt": 1, "x": value})
-    appender.append({"steps": 7, "attempt": 1})
-    curve = Curve(path)
-    curve.refresh()
-    assert curve.column("x") == ([0, 1, 6], [1.0, 2.5, 3.0])
-    assert curve.column("none") == ([], [])
 
 
 def test_a_view_of_a_run_that_has_not_begun(run):
@@ -128,15 +32,17 @@ def test_a_view_of_a_run_that_has_not_begun(run):
     assert (summary["steps"], summary["best_return"], summary["target_reached"]) == (0, None, False)
 
 
-@pytest.mark.parametrize("state", ["starting", "running", "stopping"])
+@pytest.mark.parametrize("state", ["starting", "running", "paused", "stopping", "evaluating"])
 def test_a_run_whose_owner_is_gone_is_dead(run, state):
     write_json(run.status, {"state": state})
     lock = RunLock.acquire(run.lock)
     view = RunView(run)
     view.refresh()
-    assert view.state == state
+    assert (view.state, view.is_live) == (state, True)
+    assert not view.refresh()
     lock.release()
-    assert view.state == "dead"
+    assert view.refresh()  # although no file has changed
+    assert (view.state, view.is_live) == ("dead", False)
 
 
 @pytest.mark.parametrize("state", ["finished", "interrupted", "failed"])
@@ -219,3 +125,128 @@ def test_the_summary_takes_the_furthest_steps_that_are_known(run):
     summary = view.summary()
     assert (summary["steps"], summary["total_steps"], summary["exit_code"]) == (250, 1000, 0)
     assert summary["age_seconds"] >= 0
+
+
+def append(path, *rows):
+    appender = Appender(path)
+    for row in rows:
+        appender.append(row)
+    appender.close()
+
+
+def test_refresh_says_whether_anything_has_changed(run, tmp_path):
+    view = RunView(run)
+    assert not view.refresh()
+    changes = [
+        lambda: write_json(run.status, {"state": "finished"}),
+        lambda: write(run.metrics, (1, 10)),
+        lambda: write(run.evals, (1, 10)),
+        lambda: write_json(run.process("learner"), {"time": 1.0}),
+        lambda: write_json(run.process("learner"), {"time": 2.0}),
+        lambda: append(run.events("learner"), {"time": 1.0}),
+    ]
+    for change in changes:
+        change()
+        assert view.refresh()
+        assert not view.refresh()
+
+
+def test_files_that_have_not_changed_are_not_opened(run, monkeypatch):
+    write_json(run.status, {"state": "finished"})
+    write(run.metrics, (1, 10))
+    write_json(run.process("learner"), {"time": 1.0})
+    append(run.events("learner"), {"time": 1.0})
+    view = RunView(run)
+    view.refresh()
+
+    def opened(path, *arguments, **more):
+        raise AssertionError(f"{path} was opened")
+
+    monkeypatch.setattr(type(run.status), "open", opened)
+    monkeypatch.setattr(type(run.status), "read_bytes", opened)
+    assert not view.refresh()
+
+
+def test_progress_and_pace(run):
+    write_json(run.status, {"state": "running", "env": "E", "algorithm": "ppo", "steps": 1_500, "seconds": 16.0,
+                            "total_steps": 5_000, "target_return": 9})  # fmt: skip
+    write_json(run.process("learner"), {"phase": "update", "device": "cuda:0", "time": 100.0})
+    for steps, seconds, rate in ((500, 5.0, 100.0), (1_000, 15.0, 50.0)):
+        append(run.metrics, {"attempt": 1, "steps": steps, "time/seconds": seconds, "time/steps_per_second": rate})
+    lock = RunLock.acquire(run.lock)
+    view = RunView(run)
+    view.refresh()
+    assert (view.env, view.algorithm, view.device, view.phase, view.target) == ("E", "ppo", "cuda:0", "update", 9.0)
+    assert (view.steps, view.total_steps, view.elapsed) == (1_500, 5_000, 16.0)
+    assert (view.rate, view.mean_rate) == (50.0, pytest.approx(1_000 / 15.0))
+    # The last 1,000 steps took 500/100 + 500/50 = 15 s; 3,500 are left.
+    assert view.eta_seconds == pytest.approx(3_500 / (1_000 / 15.0))
+    lock.release()
+    view.refresh()
+    assert view.eta_seconds is None
+
+
+def test_nothing_is_known_of_a_run_that_has_not_begun(run):
+    view = RunView(run)
+    view.refresh()
+    assert (view.env, view.algorithm, view.device, view.phase) == ("", "", "", "")
+    assert (view.steps, view.total_steps, view.target, view.elapsed) == (0, None, None, 0.0)
+    assert (view.rate, view.mean_rate, view.eta_seconds) == (None, None, None)
+    assert (view.series, view.gpus, view.heartbeat_ages(1.0), dict(view.restarts)) == ([], [], {}, {})
+
+
+def test_heartbeat_ages_leave_out_what_is_no_process(run):
+    write_json(run.process("learner"), {"time": 90.0})
+    write_json(run.process("worker-0"), {"time": 103.0})  # its clock is ahead
+    write_json(run.process("torn"), {})
+    write_json(run.process("gpu"), {"time": 95.0, "gpus": [{"name": "X"}, "damaged"]})
+    view = RunView(run)
+    view.refresh()
+    assert view.heartbeat_ages(100.0) == {"learner": 10.0, "worker-0": 0.0}
+    assert view.gpus == [{"name": "X"}]
+
+
+def test_restarts_are_counted_by_process_and_survive_the_bound_of_the_events(run, monkeypatch):
+    monkeypatch.setattr(view_module, "MAX_EVENTS", 10)
+    append(
+        run.events("supervisor"), {"time": 1.0, "event": "learner_restart"}, {"time": 2.0, "event": "evaluator_restart"}
+    )
+    append(run.events("learner"), {"time": 3.0, "event": "worker_restart", "worker": 3}, {"event": "env_restart"})
+    append(run.events("learner"), *[{"time": 10.0 + n, "event": "checkpoint"} for n in range(50)])
+    append(run.events("supervisor"), {"time": 99.0, "event": "learner_restart"})
+    view = RunView(run, max_rows=4096)
+    view.refresh()
+    assert view.restarts == {"learner": 2, "evaluator": 1, "worker-3": 1}
+    assert (len(view.events), view.event_total, view.events[-1]["time"]) == (10, 55, 99.0)
+    append(run.events("learner"), {"time": 100.0})
+    view.refresh()
+    assert (len(view.events), view.event_total, view.events[-1]["time"]) == (10, 56, 100.0)
+
+
+def test_restarts_of_a_replaced_file_count_once(run, tmp_path):
+    append(run.events("supervisor"), {"time": 1.0, "process": "supervisor", "event": "learner_restart"})
+    view = RunView(run)
+    view.refresh()
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(run.events("supervisor").read_bytes())
+    os.replace(copy, run.events("supervisor"))
+    view.refresh()
+    assert view.restarts == {"learner": 1}
+
+
+def test_series_are_all_numeric_columns(run):
+    append(run.metrics, {"attempt": 1, "steps": 1, "version": 1, "loss/policy": 0.5, "note": "text"})
+    append(run.evals, {"attempt": 1, "steps": 1, "version": 1, "kind": "full", "return_mean": 1.0, "return_ci": [0, 2]})
+    view = RunView(run)
+    view.refresh()
+    assert view.series == ["eval/return_mean", "loss/policy"]
+
+
+def test_a_bounded_view_bounds_the_metrics_and_keeps_all_evaluations(run):
+    for path in (run.metrics, run.evals):
+        write(path, *[(1, n) for n in range(6_000)], kind="full", return_mean=1.0)
+    write(run.evals, (1, 6_001), kind="full", return_mean=2.0)
+    view = RunView(run, max_rows=2_000)
+    view.refresh()
+    assert len(view.metrics.rows) <= 2_000
+    assert len(view.evals.rows) == 6_001 and view.best["steps"] == 6_001

@@ -1,0 +1,333 @@
+"""A tournament as its readers see it: the rows of its journal, folded into a board of members.
+
+A row is `{"seq", "time", "event", "member", ...}`; `seq` counts up from 1 and a row that comes twice counts once.
+
+| event | facts |
+| --- | --- |
+| spawn | parent (id or null), algorithm, changes {key: value} to the parent's recipe, seed, steps that came with the parent's weights, random_state |
+| slice_start | slot, from_steps |
+| slice_end | to_steps, why |
+| evaluate | steps, mean, std, episodes, ci [low, high] |
+| select | candidates, scores, chosen; no member |
+| promote | rank, 1 for the champion |
+| park, revive | |
+| retire | reason |
+| slots | slots: the names of those there are now; no member |
+
+Rows that are malformed, of an unknown event or about a member that nobody spawned are passed over and counted: the rest
+of the journal still tells what it can.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from erlcli.runs.jsonl import Row, Tail
+from erlcli.runs.thin import thin
+
+FILE = "journal.jsonl"
+STATES = ("champion", "running", "waiting", "parked", "retired")
+HISTORY, HISTORY_WHOLE = 512, 128  # scores of a member that are kept, and how many of the newest stay whole
+CHANGES, CHANGES_WHOLE = 8192, 4096  # the same of a hyper-parameter
+READ_BYTES = 1 << 20  # rows are folded a part at a time, so that a long journal is never in memory whole
+
+
+@dataclass(eq=False)
+class Member:
+    """One competitor.
+
+    Attributes:
+        id: its name, which is also its folder's under `members/`.
+        parent: whom it has its first weights from.
+        algorithm: as in its recipe.
+        changes: of its recipe against its parent's.
+        parameters: all changed keys that hold for it, its ancestors' included.
+        seed: of its run.
+        born: seconds since the epoch.
+        born_steps: env steps that its first weights had seen.
+        activity: `waiting`, `running`, `parked` or `retired`.
+        rank: what it was promoted to last, if it still holds that.
+        slot: where it trains right now.
+        steps: env steps, its ancestors' included.
+        score: mean return of the last evaluation.
+        std: of the returns.
+        ci: of the mean.
+        episodes: of that evaluation.
+        best: highest score so far.
+        history: (steps, score), old ones thinned.
+        reason: why it was retired.
+        updated: time of the last row about it.
+        children: in order of birth.
+    """
+
+    id: str
+    parent: Member | None
+    algorithm: str
+    changes: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+    seed: int | None
+    born: float
+    born_steps: int = 0
+    activity: str = "waiting"
+    rank: int | None = None
+    slot: str | None = None
+    steps: int = 0
+    score: float | None = None
+    std: float | None = None
+    ci: tuple[float, float] | None = None
+    episodes: int = 0
+    best: float | None = None
+    history: list[tuple[int, float]] = field(default_factory=list)
+    reason: str = ""
+    updated: float = 0.0
+    children: list[Member] = field(default_factory=list)
+
+    @property
+    def state(self) -> str:
+        """`champion`, whatever it does, or else its activity."""
+        return "champion" if self.rank == 1 else self.activity
+
+    @property
+    def lineage(self) -> list[Member]:
+        """Its ancestors, the oldest first, and itself."""
+        line: list[Member] = []
+        member: Member | None = self
+        while member is not None:
+            line.append(member)
+            member = member.parent
+        return line[::-1]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value that a hyper-parameter got.
+
+    Attributes:
+        time: seconds since the epoch.
+        steps: env steps that the member's first weights had seen.
+        member: its id.
+        value: from the recipe.
+    """
+
+    time: float
+    steps: int
+    member: str
+    value: Any
+
+
+class Board:
+    """What a journal adds up to. `add` is the fold's step, and costs the same however long the journal is.
+
+    Attributes:
+        members: by id, in order of birth.
+        slots: names of those there are now.
+        changes: of each hyper-parameter, by key and in order of time.
+        started: time of the first row.
+        updated: time of the last row.
+        seq: number of the last row.
+        skipped: rows that say nothing that is understood.
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.slots: list[str] = []
+        self.changes: dict[str, list[Change]] = {}
+        self.started = self.updated = 0.0
+        self.seq = self.skipped = 0
+        self._ranks: dict[int, Member] = {}
+
+    def add(self, row: Row) -> bool:
+        """Take in one row; whether it said anything."""
+        try:
+            seq, time = _int(row["seq"]), _float(row["time"])
+            if seq <= self.seq:
+                raise ValueError("an old row")
+            event = row["event"]
+            if event in MEMBER_EVENTS:
+                member = self.members[row["member"]]
+                MEMBER_EVENTS[event](self, member, row)
+                member.updated = time
+            else:
+                EVENTS[event](self, row)
+        except (KeyError, TypeError, ValueError):
+            self.skipped += 1
+            return False
+        self.seq, self.updated = seq, time
+        self.started = self.started or time
+        return True
+
+    @property
+    def champion(self) -> Member | None:
+        """Who was promoted to the first rank last."""
+        return self._ranks.get(1)
+
+    @property
+    def busy(self) -> int:
+        """Slots at which a member trains."""
+        return sum(member.slot is not None for member in self.members.values())
+
+    def counts(self) -> Counter[str]:
+        """Members by state."""
+        return Counter(member.state for member in self.members.values())
+
+    def ranking(self) -> list[Member]:
+        """All members, the highest score first; those without one last, in order of birth."""
+        return sorted(self.members.values(), key=lambda m: math.inf if m.score is None else -m.score)
+
+    def lineage(self) -> list[tuple[int, Member]]:
+        """The family tree from top to bottom: each member with its depth, before its children."""
+        rows: list[tuple[int, Member]] = []
+        waiting = [(0, member) for member in reversed(self.members.values()) if member.parent is None]
+        while waiting:
+            depth, member = waiting.pop()
+            rows.append((depth, member))
+            waiting += [(depth + 1, child) for child in reversed(member.children)]
+        return rows
+
+    def _spawn(self, row: Row) -> None:
+        name, parent_id, changes = _text(row["member"]), row.get("parent"), row.get("changes") or {}
+        if name in self.members or not isinstance(changes, dict):
+            raise ValueError("spawned before, or changes of no shape")
+        parent = self.members[parent_id] if parent_id is not None else None
+        seed, time = row.get("seed"), _float(row["time"])
+        algorithm = _text(row.get("algorithm") or (parent.algorithm if parent else None))
+        steps = _int(row.get("steps", parent.steps if parent else 0))
+        parameters = {**(parent.parameters if parent else {}), **changes}
+        member = Member(name, parent, algorithm, changes, parameters, None if seed is None else _int(seed), time, steps)
+        member.steps, member.updated = steps, time
+        self.members[name] = member
+        if parent is not None:
+            parent.children.append(member)
+        for key, value in changes.items():
+            history = self.changes.setdefault(key, [])
+            history.append(Change(time, steps, name, value))
+            if len(history) > CHANGES:
+                thin(history, CHANGES, CHANGES_WHOLE, lambda change: int(change.time))
+
+    def _slots(self, row: Row) -> None:
+        slots = row["slots"]
+        if not isinstance(slots, list):
+            raise TypeError("not a list")
+        self.slots = [_text(slot) for slot in slots]
+
+    def _select(self, row: Row) -> None:
+        """Why a parent was chosen; the spawn that follows says who."""
+
+    def _slice_start(self, member: Member, row: Row) -> None:
+        slot, steps = _text(row["slot"]), _int(row["from_steps"])
+        member.activity, member.slot, member.steps = "running", slot, steps
+
+    def _slice_end(self, member: Member, row: Row) -> None:
+        member.steps, member.slot = _int(row["to_steps"]), None
+        if member.activity == "running":
+            member.activity = "waiting"
+
+    def _evaluate(self, member: Member, row: Row) -> None:
+        score, std, episodes = _float(row["mean"]), _float(row["std"]), _int(row["episodes"])
+        low, high = row["ci"]
+        ci, steps = (_float(low), _float(high)), _int(row.get("steps", member.steps))
+        member.score, member.std, member.ci, member.episodes = score, std, ci, episodes
+        member.steps = max(steps, member.steps)
+        member.best = score if member.best is None else max(score, member.best)
+        member.history.append((steps, score))
+        thin(member.history, HISTORY, HISTORY_WHOLE, lambda point: point[0])
+
+    def _promote(self, member: Member, row: Row) -> None:
+        rank = _int(row["rank"])
+        if rank < 1:
+            raise ValueError("ranks begin at 1")
+        if (before := self._ranks.get(rank)) is not None:
+            before.rank = None
+        if member.rank is not None:
+            self._ranks.pop(member.rank, None)
+        member.rank = rank
+        self._ranks[rank] = member
+
+    def _park(self, member: Member, row: Row) -> None:
+        member.activity, member.slot = "parked", None
+
+    def _revive(self, member: Member, row: Row) -> None:
+        member.activity, member.reason = "waiting", ""
+
+    def _retire(self, member: Member, row: Row) -> None:
+        member.reason = _text(row.get("reason") or "")
+        member.activity, member.slot = "retired", None
+
+
+EVENTS: Mapping[str, Callable[[Board, Row], None]] = {
+    "spawn": Board._spawn,
+    "slots": Board._slots,
+    "select": Board._select,
+}
+MEMBER_EVENTS: Mapping[str, Callable[[Board, Member, Row], None]] = {
+    "slice_start": Board._slice_start,
+    "slice_end": Board._slice_end,
+    "evaluate": Board._evaluate,
+    "promote": Board._promote,
+    "park": Board._park,
+    "revive": Board._revive,
+    "retire": Board._retire,
+}
+
+
+def fold(rows: Iterable[Row]) -> Board:
+    """The board that these rows add up to."""
+    board = Board()
+    for row in rows:
+        board.add(row)
+    return board
+
+
+class Journal:
+    """The board of a tournament, kept up to date by `refresh`.
+
+    Args:
+        root: the tournament's directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.board = Board()
+        self._tail = Tail(root / FILE)
+        self._restarts = 0
+
+    def refresh(self) -> bool:
+        """Fold what is new; whether there was anything."""
+        changed = False
+        while rows := self._tail.read(READ_BYTES):
+            changed |= self._restarted()
+            for row in rows:
+                self.board.add(row)
+            changed = True
+        return self._restarted() or changed
+
+    def _restarted(self) -> bool:
+        """Whether the file is another one now, in which case the board begins anew."""
+        if self._tail.restarts == self._restarts:
+            return False
+        self._restarts = self._tail.restarts
+        self.board = Board()
+        return True
+
+
+def _int(value: Any) -> int:  # noqa: ANN401 - any JSON value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError("not a whole number")
+    return value
+
+
+def _float(value: Any) -> float:  # noqa: ANN401
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise TypeError("not a number")  # a NaN is text in a row
+    return float(value)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    if not isinstance(value, str):
+        raise TypeError("not text")
+    return value

@@ -1,0 +1,233 @@
+"""The leaderboard and what opens from it."""
+
+import json
+
+import pytest
+
+from erlcli.runs.jsonl import Appender
+from erlcli.tui.app import Dashboard
+from erlcli.tui.screens.board import BoardScreen
+from erlcli.tui.screens.compare import CompareScreen
+from erlcli.tui.screens.history import HistoryScreen
+from erlcli.tui.screens.lineage import LineageScreen
+from erlcli.tui.widgets.banner import Banner
+from erlcli.tui.widgets.chart import Chart
+from erlcli.tui.widgets.member import Facts, lines_of
+from erlcli.tui.widgets.table import Table
+
+SIZES = [(80, 24), (120, 40), (40, 15)]
+ODD_SIZES = [
+    (1, 1), (200, 1), (1, 60), (2, 2), (3, 5), (5, 3), (20, 6), (59, 11), (60, 12), (89, 29), (90, 30), (200, 60),
+    (7, 60), (200, 5), (38, 17), (39, 18),
+]  # fmt: skip
+
+
+async def ready(pilot):
+    """Wait for the first rows."""
+    while not pilot.app.screen.query(Table) or not pilot.app.screen.query_one(Table).rows.items:
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
+async def until(pilot, condition):
+    while not condition():
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
+def requests(path):
+    return [json.loads(file.read_text()) for file in sorted((path / "control" / "requests").glob("*.json"))]
+
+
+@pytest.fixture
+def open_board(clock):
+    return lambda path: Dashboard(path, clock=clock)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_board_looks(snap_compare, tournament, open_board, size):
+    assert snap_compare(open_board(tournament), terminal_size=size, run_before=ready)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_lineage_looks(snap_compare, tournament, open_board, size):
+    async def tree(pilot):
+        await ready(pilot)
+        await pilot.press("t")
+        await ready(pilot)
+
+    assert snap_compare(open_board(tournament), terminal_size=size, run_before=tree)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_history_looks(snap_compare, tournament, open_board, size):
+    async def charts(pilot):
+        await ready(pilot)
+        await pilot.press("g")
+        await pilot.pause()
+
+    assert snap_compare(open_board(tournament), terminal_size=size, run_before=charts)
+
+
+async def test_the_head_tells_how_it_stands(tournament, open_board):
+    app = open_board(tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        text = app.screen.query_one(Banner).text
+        standings = app.screen.standings
+        best = standings.entries[0]
+        assert text.startswith("tournament  tournament  BipedalWalker-v3  dead")
+        assert f"slots 4/4  {len(standings.entries)} members" in text
+        assert f"champion {standings.champion}" in text
+        ids = [entry.id for entry in app.screen.query_one(Table).rows.shown]
+        assert ids[0] == best.id
+        scores = [entry.score for entry in standings.entries if entry.score is not None]
+        assert scores == sorted(scores, reverse=True)
+
+
+async def test_moving_shows_another_member_and_marking_overlays_scores(tournament, open_board):
+    app = open_board(tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        screen, rows = app.screen, app.screen.query_one(Table).rows
+        await pilot.press("down")
+        facts, chart = screen.query_one(Facts), screen.query_one(Chart)
+        assert facts._entry is rows.current
+        assert [series.name for series in chart.figure.series] == [rows.cursor]
+        await pilot.press("space", "space")
+        await pilot.pause()
+        assert [series.name for series in chart.figure.series] == screen.marks == list(rows.marks)
+        assert [series.color for series in chart.figure.series] == [0, 1]
+
+
+async def test_new_rows_of_the_journal_show(live_tournament, open_board):
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        table, standings = app.screen.query_one(Table), app.screen.standings
+        member = standings.entries[-1].id
+        journal = Appender(live_tournament / "journal.jsonl")
+        journal.append({"seq": 10_000, "time": standings.updated + 1, "event": "evaluate", "member": member,
+                        "steps": 9_000_000, "mean": 999.0, "std": 1.0, "episodes": 5, "ci": [998, 1000]})  # fmt: skip
+        journal.close()
+        await until(pilot, lambda: table.rows.shown[0].id == member)
+        assert "999.0" in table.render_line(1).text
+
+
+async def test_enter_opens_the_run_of_a_member_and_escape_returns(tournament, open_board):
+    from erlcli.tui.screens.run import RunScreen
+
+    app = open_board(tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        member = app.screen.query_one(Table).rows.cursor
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, RunScreen)
+        assert app.screen.view.layout.root == tournament / "members" / member
+        await pilot.press("escape")
+        assert isinstance(app.screen, BoardScreen)
+        await pilot.press("escape")
+        assert isinstance(app.screen, BoardScreen)  # nothing below it
+
+
+async def test_a_member_without_a_run_directory_is_told_so(live_tournament, open_board):
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("enter", "space", "v")
+        await pilot.pause()
+        assert isinstance(app.screen, BoardScreen)
+        assert "run directory" in " ".join(note.message for note in app._notifications)
+
+
+async def test_v_compares_the_marked_members(tournament, open_board):
+    app = open_board(tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("v")
+        assert isinstance(app.screen, BoardScreen)  # nothing is marked
+        await pilot.press("space", "space")
+        marks = app.screen.marks
+        await pilot.press("v")
+        await ready(pilot)
+        assert isinstance(app.screen, CompareScreen)
+        assert [contender.name for contender in app.screen.contenders] == marks
+        await pilot.press("escape")
+        assert isinstance(app.screen, BoardScreen)
+
+
+async def test_t_and_g_open_and_escape_returns(tournament, open_board):
+    app = open_board(tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        for key, kind in (("t", LineageScreen), ("g", HistoryScreen)):
+            await pilot.press(key)
+            await pilot.pause()
+            assert isinstance(app.screen, kind)
+            await pilot.press("escape")
+            assert isinstance(app.screen, BoardScreen)
+
+
+async def test_requests_are_offered_only_where_somebody_answers(tournament, open_board):
+    app = open_board(tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        assert not {"K", "C", "p", "X"} & set(app.screen.active_bindings)
+        await pilot.press("K", "K", "C", "p", "X", "X")
+    assert requests(tournament) == []
+
+
+async def test_requests_are_files(live_tournament, open_board):
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        member = app.screen.query_one(Table).rows.cursor
+        assert {"K", "C", "p", "X"} <= set(app.screen.active_bindings)
+        await pilot.press("C", "p", "K")
+        assert [row["do"] for row in requests(live_tournament)] == ["clone", "pause"]  # a kill asks first
+        await pilot.press("K", "X", "X")
+    rows = [{key: value for key, value in row.items() if key != "id"} for row in requests(live_tournament)]
+    assert rows == [
+        {"do": "clone", "member": member},
+        {"do": "pause"},
+        {"do": "kill", "member": member},
+        {"do": "stop"},
+    ]
+
+
+async def test_a_second_press_counts_only_for_the_same_member_and_for_a_while(live_tournament, clock):
+    times = [clock()]
+    app = Dashboard(live_tournament, clock=lambda: times[0])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("K", "down", "K")
+        times[0] += 6.0
+        await pilot.press("K")
+        assert requests(live_tournament) == []
+        await pilot.press("K")
+        assert [row["do"] for row in requests(live_tournament)] == ["kill"]
+
+
+@pytest.mark.parametrize("key", ["", "t", "g"])
+async def test_every_size_opens(tournament, open_board, key):
+    app = open_board(tournament)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press(*key)
+        for width, height in ODD_SIZES:
+            await pilot.resize_terminal(width, height)
+            assert app.screen.size == (width, height)
+
+
+def test_facts_of_a_member(tournament, open_board):
+    from erlcli.tui.standings import StandingsReader
+
+    reading = StandingsReader(tournament)
+    reading.refresh()
+    child = next(entry for entry in reading.latest.entries if entry.parent and entry.score is not None)
+    lines = {label: "".join(text for text, _ in words) for label, words in lines_of(child, 60) if label}
+    assert lines["member"].startswith(f"{child.id} {child.algorithm}")
+    assert lines["score"].startswith(f"{child.score:.1f}  [")
+    assert " → " in lines["changes"]
+    assert lines["lineage"].endswith(f"{child.parent} → {child.id}")
