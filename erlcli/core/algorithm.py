@@ -12,6 +12,7 @@ from torch import Tensor
 
 from erlcli.core.collective import Collective
 from erlcli.core.policy import Policy
+from erlcli.core.replay import Replay
 from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete, Rollout
 
 
@@ -91,6 +92,7 @@ class Algorithm(ABC):
         supports: the action spaces it can act in.
         policy: what the workers run.
         rollout_length: T, the steps that the loop collects between updates.
+        replay: what it remembers of earlier rollouts, or None; saved in parts beside its state.
     """
 
     Config: ClassVar[type[BaseModel]]
@@ -98,6 +100,7 @@ class Algorithm(ABC):
     supports: ClassVar[Supports]
     policy: Policy
     rollout_length: int
+    replay: Replay | None = None
 
     @classmethod
     @abstractmethod

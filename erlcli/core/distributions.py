@@ -142,6 +142,64 @@ class TanhGaussian(Gaussian):
         return super().entropy(params, log_prob) + (_log_slope(raw) @ self.weights).sum(-1)
 
 
+class StateTanhGaussian(Distribution):
+    """Normals squashed through tanh whose mean and log standard deviation are both functions of the state.
+
+    `params` holds A means, then A log standard deviations, which are held within `LOG_STD`. Samples are
+    reparameterised: gradients flow through actions and log-probabilities into `params` (arXiv 1812.05905).
+
+    Args:
+        action_dim: A.
+    """
+
+    LOG_STD = (-20.0, 2.0)
+    EDGE = TanhGaussian.EDGE
+
+    def __init__(self, action_dim: int) -> None:
+        super().__init__()
+        self.num_params = 2 * action_dim
+        self.action_shape = (action_dim,)
+        self.action_dtype = torch.float32
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
+        """Standard normals, (*shape, A)."""
+        return torch.randn(*shape, *self.action_shape, generator=generator, device=device)
+
+    def action(self, params: Tensor, noise: Tensor) -> Tensor:
+        """The action of `sample`, for those who don't need its density."""
+        mean, log_std = self._moments(params)
+        return torch.addcmul(mean, log_std.exp(), noise).tanh()
+
+    def sample(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """tanh(mean + std * noise); the density comes from the unsquashed sample, so no digit is lost at the edges."""
+        mean, log_std = self._moments(params)
+        raw = torch.addcmul(mean, log_std.exp(), noise)
+        return raw.tanh(), self._density(noise, log_std, raw)
+
+    def mode(self, params: Tensor) -> Tensor:
+        """Tanh of the mean."""
+        return params[..., : self.num_params // 2].tanh()
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        """The change of variables undone; actions are held within the open interval."""
+        mean, log_std = self._moments(params)
+        raw = action.clamp(-self.EDGE, self.EDGE).atanh()
+        return self._density((raw - mean) * (-log_std).exp(), log_std, raw)
+
+    def entropy(self, params: Tensor, log_prob: Tensor) -> Tensor:
+        """The one-sample estimate; with a reparameterised sample its gradient is right on average."""
+        return -log_prob
+
+    def _moments(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = params.chunk(2, dim=-1)
+        return mean, log_std.clamp(*self.LOG_STD)
+
+    def _density(self, noise: Tensor, log_std: Tensor, raw: Tensor) -> Tensor:
+        """Of the squashed sample: log N(raw) - log(1 - tanh(raw)^2), summed over the dimensions."""
+        per_dimension = noise.square() * -0.5 - log_std - _log_slope(raw)
+        return per_dimension.sum(-1) - LOG_SQRT_2PI * (self.num_params // 2)
+
+
 def _log_slope(raw: Tensor) -> Tensor:
     """log(1 - tanh(raw)^2), elementwise."""
     return 2.0 * (math.log(2.0) - raw - F.softplus(-2.0 * raw))

@@ -27,6 +27,7 @@ class Optimizer:
     Args:
         modules: name to module; names are used in messages about divergence.
         eps: Adam's epsilon.
+        betas: Adam's decay rates.
         max_grad_norm: gradients are scaled down to this Euclidean norm; None leaves them.
         collective: the group that averages gradients.
     """
@@ -36,6 +37,7 @@ class Optimizer:
         modules: dict[str, nn.Module],
         *,
         eps: float = 1e-5,
+        betas: tuple[float, float] = BETAS,
         max_grad_norm: float | None = None,
         collective: Collective | None = None,
     ) -> None:
@@ -53,6 +55,7 @@ class Optimizer:
         self.max_grad_norm = max_grad_norm
         self.collective = collective or Collective()
         self.eps = eps
+        self.betas = betas
         self.exp_avg = torch.zeros_like(flat)
         self.exp_avg_sq = torch.zeros_like(flat)
         self.adam_steps = flat.new_zeros(())
@@ -80,8 +83,8 @@ class Optimizer:
             [],
             [self.adam_steps],
             lr=learning_rate,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
+            beta1=self.betas[0],
+            beta2=self.betas[1],
             weight_decay=0.0,
             eps=self.eps,
             amsgrad=False,

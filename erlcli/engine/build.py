@@ -12,6 +12,7 @@ from erlcli.core.cpus import usable_cpus
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec
+from erlcli.engine.memory import ReplayNeed
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe
 
@@ -34,7 +35,7 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
     """The algorithm with freshly initialised networks, which depend on the seed alone.
 
     Raises:
-        RecipeError: the algorithm can't act in the env's action space.
+        RecipeError: the algorithm can't act in the env's action space, or its replay does not fit in memory.
     """
     found: Any = registry.implementation(recipe.algorithm.name)
     if not found.supports.accepts(spec.action):
@@ -44,6 +45,8 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
             found=str(spec.action),
             remedy="another algorithm (erl recipes), or a wrapper that bounds or discretises the actions",
         )
+    if (need := ReplayNeed.of(recipe, spec, policy(recipe, spec), device)) is not None:
+        need.check()
     torch.manual_seed(derive(recipe.train.seed, "init"))
     made: Algorithm = found(recipe.algorithm, context(recipe, spec, device))
     return made

@@ -1,7 +1,8 @@
 """Checkpoints: written beside, synced, then renamed; verified by hash before anything is read from them.
 
-A checkpoint is a folder of `policy.safetensors`, `learner.safetensors`, `state.json` and `manifest.json` with size and
-SHA-256 of the others. There is no pickle, so loading one executes nothing.
+A checkpoint is a folder of `policy.safetensors`, `learner.safetensors`, `state.json`, the parts of the replay where
+there is one (see `replay_parts`), and `manifest.json` with size and SHA-256 of the others. There is no pickle, so
+loading one executes nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +22,12 @@ from safetensors.torch import load_file
 from safetensors.torch import save as save_bytes
 from torch import Tensor
 
+from erlcli.engine.replay_parts import Part
 from erlcli.errors import DamagedError
 from erlcli.runs.layout import RunLayout
 
 POLICY, LEARNER, STATE, MANIFEST = "policy.safetensors", "learner.safetensors", "state.json", "manifest.json"
+PART = re.compile(r"replay-[0-9]{12}-[0-9]{12}\.safetensors", re.ASCII)
 FORMAT = 1
 MAX_JSON_BYTES = 64 << 20  # counters and a hundred returns take a few kB
 
@@ -36,11 +40,13 @@ class Checkpoint:
         policy: the policy's state dict.
         learner: `Algorithm.state_dict()`; empty in `best`, which can't be trained on.
         state: counters of the loop and JSON values.
+        replay: the rows of the replay, the oldest first; empty where there are none.
     """
 
     policy: dict[str, Tensor]
     learner: dict[str, Any]
     state: dict[str, Any]
+    replay: tuple[Part, ...] = ()
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -58,9 +64,13 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         tensors, values = flatten(checkpoint.learner)
         _save_tensors(temporary / POLICY, checkpoint.policy)
         _save_tensors(temporary / LEARNER, tensors)
+        parts = [part.link_into(temporary) for part in checkpoint.replay]
         state = {"format": FORMAT, **checkpoint.state, "learner": values}
+        if parts:
+            state["replay"] = [part.path.name for part in parts]
         (temporary / STATE).write_text(json.dumps(state, allow_nan=False))
         files = {name: _describe(temporary / name) for name in (POLICY, LEARNER, STATE)}
+        files |= {part.path.name: {"bytes": part.bytes, "sha256": part.sha256} for part in parts}  # synced already
         (temporary / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}))
         for name in (POLICY, LEARNER, STATE, MANIFEST):
             _sync(temporary / name)
@@ -88,13 +98,22 @@ def load(path: Path) -> Checkpoint:
                 f"{path}: of another format", expected=f"format {FORMAT}", found=str(state.get("format"))
             )
         learner = _join(load_file(path / LEARNER), state.pop("learner"))
-        return Checkpoint(load_file(path / POLICY), learner, state)
+        files = _read_json(path / MANIFEST)["files"]
+        replay = [(name, files[name]) for name in state.pop("replay", [])]
+        parts = tuple(Part(path / name, row["bytes"], row["sha256"]) for name, row in replay if PART.fullmatch(name))
+        if len(parts) != len(replay):
+            raise ValueError("a part of the replay with a strange name")
+        return Checkpoint(load_file(path / POLICY), learner, state, parts)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise DamagedError(f"{path}: can't be read", found=f"{type(error).__name__}: {error}") from None
 
 
-def verify(path: Path) -> None:
+def verify(path: Path, *, replay: bool = True) -> None:
     """Check every file of a checkpoint against its manifest.
+
+    Args:
+        path: of the checkpoint.
+        replay: whether to check the parts of the replay too, which may be large.
 
     Raises:
         DamagedError: one does not match.
@@ -109,7 +128,8 @@ def verify(path: Path) -> None:
             found="a folder" if path.is_dir() else "no folder",
             remedy="erl resume takes the newest whole checkpoint by itself",
         ) from None
-    for name in (POLICY, LEARNER, STATE):
+    parts = [name for name in expected if replay and PART.fullmatch(name)]
+    for name in (POLICY, LEARNER, STATE, *parts):
         fault = _fault(path / name, *expected.get(name, (-1, "")))
         if fault is not None:
             raise DamagedError(

@@ -19,6 +19,7 @@ from erlcli.engine import build, checkpoint
 from erlcli.engine.child import leave_now, on_orphaned
 from erlcli.engine.failures import run_child
 from erlcli.engine.loop import Loop
+from erlcli.engine.memory import ReplayNeed
 from erlcli.engine.requests import Requests
 from erlcli.engine.samplers import InlineSampler, Sampler
 from erlcli.engine.shared_sampler import SharedSampler
@@ -148,6 +149,8 @@ def _assemble(
         sampler.close()
         raise
     where = f"{engine.workers} workers" if engine.workers else "one process"
+    if (need := ReplayNeed.of(recipe, spec, algorithm.policy, device)) is not None:
+        events.write("replay", f"replay of {need}", steps=loop.counters.steps)
     threads_used = torch.get_num_threads()
     events.write(
         "started",

@@ -123,7 +123,7 @@ def _at_path(layout: RunLayout, which: str) -> Path:
 
 
 def _read_folder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    checkpoint.verify(path)
+    checkpoint.verify(path, replay=False)
     weights, _ = _tensors(path / checkpoint.POLICY)
     try:
         state = json.loads((path / checkpoint.STATE).read_text())
@@ -225,7 +225,7 @@ def _remedy(layout: RunLayout, damaged: Path) -> str:
         if path.resolve() == damaged:
             continue
         try:
-            checkpoint.verify(path)
+            checkpoint.verify(path, replay=False)
         except DamagedError:
             continue
         whole.append(name)

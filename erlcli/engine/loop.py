@@ -19,6 +19,7 @@ from erlcli.engine.checkpoint import Checkpoint
 from erlcli.engine.episodes import EpisodeTracker
 from erlcli.engine.failures import Interrupted
 from erlcli.engine.plan import Plan
+from erlcli.engine.replay_parts import ReplaySpool
 from erlcli.engine.requests import Requests
 from erlcli.engine.samplers import Sampler
 from erlcli.errors import DamagedError
@@ -101,6 +102,8 @@ class Loop:
         self.requests: Requests | None = None
         self.device = torch.device("cpu")
         self.collective = Collective()
+        replay = algorithm.replay
+        self.spool = ReplaySpool(layout.checkpoints / ".replay", replay) if replay is not None else None
         self.plan = Plan.of(recipe)
         self.counters = Counters()
         self.episodes = EpisodeTracker(recipe.env.num_envs)
@@ -124,6 +127,14 @@ class Loop:
         """
         if self._checkpointed_version < 0 and not self.done:
             self.save(planned=True)  # version 0: there is a restart point from the start
+        try:
+            self._train()
+        finally:
+            if self.spool is not None:
+                self.spool.close()
+
+    def _train(self) -> None:
+        """Iterate, then leave a row and a checkpoint of what was done last."""
         try:
             if self.requests is not None:
                 self.requests.answer(self)
@@ -157,6 +168,8 @@ class Loop:
         self.beat.progress("update")
         progress = counters.steps / self.recipe.train.total_steps
         metrics = self.algorithm.update(rollout.to(self.device), progress)
+        if self.spool is not None:
+            self.spool.spill()
         taken = int(rollout.valid.sum()) * self.collective.world_size
         counters.version += 1
         counters.steps += taken
@@ -256,7 +269,8 @@ class Loop:
         self.rows.sync()
         path = self.layout.checkpoints / checkpoint.name_of(counters.steps)
         policy = self.algorithm.policy.state_dict()
-        checkpoint.save(path, Checkpoint(policy, self.algorithm.state_dict(), state))
+        replay = self.spool.flush() if self.spool is not None else ()
+        checkpoint.save(path, Checkpoint(policy, self.algorithm.state_dict(), state, replay))
         self._checkpointed_version = counters.version
         checkpoint.prune(self.layout, self.recipe.checkpoint.keep)
         self.events.write("checkpoint", f"saved at {counters.steps:,} steps", steps=counters.steps)
@@ -266,8 +280,10 @@ class Loop:
         state = saved.state
         try:
             self.algorithm.policy.load_state_dict(saved.policy)
+            if self.spool is not None:
+                self.spool.restore(saved.replay)
             self.algorithm.load_state_dict(saved.learner)
-        except (RuntimeError, KeyError) as error:
+        except (RuntimeError, KeyError, ValueError) as error:
             raise DamagedError(
                 "the checkpoint does not fit the recipe",
                 expected="tensors of the recipe's networks",

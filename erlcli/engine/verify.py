@@ -41,7 +41,8 @@ class Verdict:
     Attributes:
         from_steps: start of the stretch.
         to_steps: end of the stretch.
-        differing_tensors: names of policy and learner tensors that are not equal bit for bit.
+        differing_tensors: names of policy and learner tensors, and of parts of the replay, that are not equal bit for
+            bit.
         largest_difference: between any two weights.
         rows: metric rows of the stretch.
         differing_rows: steps of the rows that differ beyond their time columns, or exist once only.
@@ -126,6 +127,8 @@ def _compare(layout: RunLayout, again: RunLayout, first: Point, last: Point) -> 
     differences = [
         float((tensors[0][n].double() - tensors[1][n].double()).abs().max()) for n in differing if n in tensors[1]
     ]
+    parts = [{(part.path.name, part.sha256) for part in c.replay} for c in (one, two)]
+    differing += sorted({name.removesuffix(".safetensors") for name, _ in parts[0] ^ parts[1]})
     rows = [_rows(run, first.steps, last.steps) for run in (layout, again)]
     steps = sorted(rows[0].keys() | rows[1].keys())
     return Verdict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def _algorithm_config(data: dict[str, Any], source: str) -> type[AlgorithmConfig
 def _check_together(recipe: AnyRecipe, source: str) -> None:
     """Conditions that span sections."""
     for field, (expected, remedy) in recipe.algorithm.problems(recipe.env.num_envs).items():
-        value = found(getattr(recipe.algorithm, field))
+        value = found(attrgetter(field)(recipe.algorithm))
         raise _misfit(source, f"algorithm.{field}", "does not fit the rest of the recipe", expected, value, remedy)
     total, rollout, num_envs = recipe.train.total_steps, recipe.steps_per_rollout, recipe.env.num_envs
     if total < rollout:

@@ -115,8 +115,12 @@ def _head(values: dict[str, Any], has_schema: bool) -> list[str]:
 
 def _section(name: str, node: Node, values: dict[str, Any], purpose: str) -> list[str]:
     lines = [*_comment(purpose), f"[{name}]"]
+    inner: list[str] = []  # TOML wants tables after the plain keys
     for key, field in node["properties"].items():
         description, limits = field.get("description", ""), _range(field)
+        if "properties" in field and len(inline(field.get("default", {}))) > _WIDTH:
+            inner += ["", *_section(f"{name}.{key}", field, values.get(key, {}), description)]
+            continue
         if key in values:
             line = f"{key} = {inline(values[key])}"
         else:
@@ -126,7 +130,7 @@ def _section(name: str, node: Node, values: dict[str, Any], purpose: str) -> lis
         elif limits:
             description += f" ({limits})"
         lines += [*_comment(description.strip()), line]
-    return lines
+    return lines + inner
 
 
 def _range(field: Node) -> str:

@@ -27,8 +27,19 @@ SETTINGS = {
     "learning_rate": 1e-2,
     "gamma": 0.95,
     "gae_lambda": 0.9,
+    "warmup_steps": 200,
+    "updates_per_step": 0.25,
+    "exploration_fraction": 0.5,
+    "target_interval": 10,
+    "tau": 0.5,
+    "replay": {"capacity": 3000},
 }
-OWN_SETTINGS: dict[str, dict] = {}
+OWN_SETTINGS: dict[str, dict] = {
+    "crossq": {"learning_rate": 3e-3, "updates_per_step": 0.5, "policy_delay": 1},
+    "droq": {"policy_delay": 2},
+    "redq": {"policy_delay": 2},
+    "sac_discrete": {"learning_rate": 3e-3, "updates_per_step": 1.0, "alpha": 0.05, "target_entropy_share": 0.1},
+}
 
 
 class Run:

@@ -11,6 +11,7 @@ from erlcli.core.algorithm import Algorithm
 from erlcli.core.types import Box, Discrete, EnvSpec, MultiDiscrete
 from erlcli.engine import build, checkpoint
 from erlcli.engine.evaluate import Evaluation
+from erlcli.engine.replay_parts import ReplaySpool
 from erlcli.envs.config import env_config
 from erlcli.errors import RecipeError
 from erlcli.recipe import shipped
@@ -156,11 +157,14 @@ def test_a_run_restored_from_a_checkpoint_ends_like_one_that_was_never_cut(name,
 def test_its_state_round_trips_through_a_checkpoint(name, make_run, tmp_path):
     trained = make_run(name, drift(name), train={"total_steps": 512}).train()
     learner = trained.state_dict()
-    checkpoint.save(tmp_path / "saved", checkpoint.Checkpoint(trained.policy.state_dict(), learner, {}))
+    parts = ReplaySpool(tmp_path / "spool", trained.replay).flush() if trained.replay is not None else ()
+    checkpoint.save(tmp_path / "saved", checkpoint.Checkpoint(trained.policy.state_dict(), learner, {}, parts))
     found = checkpoint.load(tmp_path / "saved")
     other = make_run(name, drift(name), train={"total_steps": 512, "seed": 9})
     with other.sampler() as (_, algorithm):
         algorithm.policy.load_state_dict(found.policy)
+        if algorithm.replay is not None:
+            ReplaySpool(tmp_path / "again", algorithm.replay).restore(found.replay)
         algorithm.load_state_dict(found.learner)
         assert algorithm.updates == trained.updates
         assert_same_state(algorithm, trained)

@@ -201,10 +201,10 @@ def test_pickle_called_safetensors_is_not_executed(trained: RunLayout, tmp_path:
 def test_best_that_moves_on_while_it_is_read_is_read_anew(trained: RunLayout, monkeypatch: pytest.MonkeyPatch) -> None:
     verify = checkpoint.verify
 
-    def crowned_meanwhile(path: Path) -> None:
+    def crowned_meanwhile(path: Path, *, replay: bool) -> None:
         monkeypatch.setattr(checkpoint, "verify", verify)
         crown(trained, 72)  # removes the folder that was found
-        verify(path)
+        verify(path, replay=replay)
 
     monkeypatch.setattr(checkpoint, "verify", crowned_meanwhile)
     assert load_policy.load_policy(trained).facts["steps"] == 72

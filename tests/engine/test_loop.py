@@ -17,6 +17,7 @@ class Looker:
     """An algorithm whose update keeps what it was shown."""
 
     updates = 0
+    replay = None
 
     def __init__(self):
         self.policy = torch.nn.Linear(1, 1)

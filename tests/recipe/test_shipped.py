@@ -47,7 +47,7 @@ def test_it_has_a_goal_a_budget_and_a_header(name):
 def test_its_name_is_task_and_algorithm(name):
     assert re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", name)
     algorithm = load(name).algorithm.name
-    assert algorithm in name.split("_")
+    assert name.endswith(f"_{algorithm}")
     assert algorithm in registry.configs()
 
 

@@ -21,7 +21,7 @@ class AlgorithmConfig(BaseModel):
     rollout_length: int = Field(ge=1, le=1_000_000, description="Steps that each env takes between two updates, T.")
 
     def problems(self, num_envs: int) -> dict[str, tuple[str, str]]:
-        """Fields that don't fit each other: field name to (expected, remedy). Empty when all is well.
+        """Fields that don't fit each other: dotted field name to (expected, remedy). Empty when all is well.
 
         Args:
             num_envs: environments stepped together, N.

@@ -1,0 +1,217 @@
+"""What all algorithms that learn from a replay have in common.
+
+After each rollout its rows join the replay, and then come the gradient steps that are due: `updates_per_step` for each
+env transition after the warm-up, whatever the length of a rollout. Until the warm-up is over actions are random, and
+nothing is learnt. Rewards are scaled when they are drawn, so that running statistics scale old ones too.
+
+Dimension letters: T time steps, N environments, B rows of a batch.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from erlcli.algorithms.config.off_policy import OffPolicyConfig
+from erlcli.core.algorithm import Algorithm, Context
+from erlcli.core.normalize import ObsNormalizer, RewardNormalizer
+from erlcli.core.optim import Optimizer
+from erlcli.core.policy import Policy
+from erlcli.core.replay import Priorities, Replay, Transitions
+from erlcli.core.seeding import derive, generator
+from erlcli.core.types import Box, Rollout
+
+FOLD = 256  # updates whose metrics are averaged at once
+
+
+class ExploringPolicy(Policy):
+    """A policy that acts at random until the learner says that the warm-up is over.
+
+    Args:
+        obs: the observation space.
+        obs_clip: bound of normalised observations, or None to leave observations as they are.
+        warmup: whether to start with random actions.
+    """
+
+    warmup: Tensor
+
+    def __init__(self, obs: Box, obs_clip: float | None, warmup: bool) -> None:
+        super().__init__()
+        self.obs_ndim = len(obs.shape)
+        self.normalizer = ObsNormalizer(obs.shape, obs_clip) if obs_clip is not None else None
+        self.register_buffer("warmup", torch.tensor(warmup))
+        self.extras = {}
+
+    def features(self, obs: Tensor) -> Tensor:
+        """(..., *obs) of any dtype to flat float32 (..., F), normalised where the recipe says so."""
+        obs = self.normalizer(obs) if self.normalizer is not None else obs.to(torch.float32)
+        return obs if self.obs_ndim == 1 else obs.flatten(-self.obs_ndim) if self.obs_ndim else obs.unsqueeze(-1)
+
+
+class OffPolicyAlgorithm(Algorithm):
+    """Replay, warm-up, the number of updates, metrics and state; what is left is the gradient step.
+
+    A subclass calls this constructor first and then fills `networks` and `optimizers`.
+
+    Args:
+        config: the `[algorithm]` section.
+        context: environment, networks, device, seed.
+
+    Attributes:
+        networks: the learner's own modules by name, beside the policy; saved in checkpoints.
+        optimizers: by name; `critic` is there always, and its steps are the algorithm's updates.
+        generator: for whatever `learn` draws, on the learner's device.
+    """
+
+    config: OffPolicyConfig
+    policy: ExploringPolicy
+    replay: Replay
+
+    def __init__(self, config: OffPolicyConfig, context: Context) -> None:
+        self.config = config
+        self.device = context.device
+        self.rollout_length = config.rollout_length
+        policy = self.build_policy(config, context)
+        if not isinstance(policy, ExploringPolicy):
+            raise TypeError(f"build_policy: expected an ExploringPolicy, found {type(policy).__name__}")
+        self.policy = policy.to(self.device)
+        replay = config.replay
+        self.replay = Replay(
+            context.spec.obs,
+            self.policy.action_shape,
+            self.policy.action_dtype,
+            num_envs=context.spec.num_envs,
+            capacity=replay.capacity,
+            gamma=config.gamma,
+            n_step=config.n_step,
+            device=self.device,
+            storage=self.device if replay.device == "learner" else torch.device("cpu"),
+            priorities=Priorities(replay.alpha, replay.priority_floor) if replay.prioritized else None,
+        )
+        normalize = context.normalize
+        self.reward_normalizer = (
+            RewardNormalizer(context.spec.num_envs, config.gamma, normalize.reward_clip).to(self.device)
+            if normalize.reward
+            else None
+        )
+        self.networks: dict[str, nn.Module] = {}
+        self.optimizers: dict[str, Optimizer] = {}
+        self.generator = generator(context.seed, "learner", device=self.device)
+        self._draws = generator(context.seed, "replay", device=self.replay.storage)
+        self._ratio = Fraction(str(config.updates_per_step))  # 0.1 is a tenth, not the nearest float
+        self._credit = Fraction(0)  # updates that are due but not whole yet
+        self._steps = 0
+
+    @abstractmethod
+    def learn(self, batch: Transitions, progress: float) -> dict[str, Tensor]:
+        """One gradient step.
+
+        Args:
+            batch: drawn from the replay, rewards scaled; observations are raw: see `ExploringPolicy.features`.
+            progress: share of the budget done, in [0, 1], for schedules.
+
+        Returns:
+            Device scalars without gradient by name, the same names in every call; they are averaged over a rollout.
+        """
+
+    def after_rollout(self, progress: float) -> dict[str, float | Tensor]:
+        """Called once a rollout after its updates, to set what changes acting; returns metrics."""
+        return {}
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps of the critic taken so far."""
+        return self.optimizers["critic"].updates
+
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
+        """Remember one rollout and take the gradient steps that it makes due; see `Algorithm.update`."""
+        if self.reward_normalizer is not None:
+            ended = rollout.terminated | rollout.truncated
+            self.reward_normalizer.update(rollout.reward, ended, rollout.valid)
+        due = self._due(self.replay.add(rollout))
+        self.replay.beta = self.config.replay.beta(progress)
+        metrics = self._learn(due, progress)
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.update(rollout.obs[:-1][rollout.valid])
+        self.policy.warmup.fill_(self._steps < self.config.warmup_steps)
+        metrics |= self.after_rollout(progress)
+        metrics |= {
+            "replay/size": len(self.replay),
+            "schedule/learning_rate": self.config.learning_rate(progress),
+        }
+        if self.replay.priorities is not None:
+            metrics["schedule/beta"] = self.replay.beta
+        return metrics
+
+    def _due(self, taken: int) -> int:
+        """How many updates `taken` more steps make due; fractions are carried over."""
+        before, self._steps = self._steps, self._steps + taken
+        self._credit += self._ratio * max(0, self._steps - max(before, self.config.warmup_steps))
+        due = int(self._credit)
+        self._credit -= due
+        return due
+
+    def _learn(self, due: int, progress: float) -> dict[str, float | Tensor]:
+        """`due` gradient steps, and the means of their metrics."""
+        sums: dict[str, Tensor] = {}
+        rows: list[dict[str, Tensor]] = []
+        for left in range(due - 1, -1, -1):
+            batch = self.replay.sample(self.config.batch_size, self._draws)
+            rows.append(self.learn(self._scaled(batch), progress))
+            if not left or len(rows) == FOLD:  # one sum for many updates: an operation costs as much as a small layer
+                for name in rows[0]:
+                    total = torch.stack([row[name] for row in rows]).sum()
+                    sums[name] = sums[name] + total if name in sums else total
+                rows.clear()
+        if not due:
+            return {}
+        metrics: dict[str, float | Tensor] = {name: total / due for name, total in sums.items()}
+        for name, optimizer in self.optimizers.items():
+            optimizer.check_finite()
+            metrics[f"grad_norm/{name}"] = optimizer.mean_grad_norm()
+        return metrics
+
+    def _scaled(self, batch: Transitions) -> Transitions:
+        """The batch with its rewards in the units of the losses. Sums of n rewards are clipped as a whole."""
+        if self.reward_normalizer is not None:
+            return replace(batch, reward=self.reward_normalizer(batch.reward) * self.config.reward_scale)
+        if self.config.reward_scale != 1.0:
+            return replace(batch, reward=batch.reward * self.config.reward_scale)
+        return batch
+
+    def restart(self, seed: int) -> None:
+        """See `Algorithm.restart`. The replay finds by itself that environments were reset."""
+        self.generator.manual_seed(seed)
+        self._draws.manual_seed(derive(seed, "replay"))
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.restart()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, optimisers, counters, priorities and reward statistics; the transitions are saved apart."""
+        state: dict[str, Any] = {
+            "networks": {name: module.state_dict() for name, module in self.networks.items()},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "replay": self.replay.state_dict(),
+            "steps": self._steps,
+            "credit": str(self._credit),
+        }
+        if self.reward_normalizer is not None:
+            state["reward_normalizer"] = self.reward_normalizer.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Algorithm.load_state_dict`; the replay's transitions come first."""
+        for name, module in self.networks.items():
+            module.load_state_dict(state["networks"][name])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.replay.load_state_dict(state["replay"])
+        self._steps = int(state["steps"])
+        self._credit = Fraction(state["credit"])
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.load_state_dict(state["reward_normalizer"])

@@ -1,0 +1,175 @@
+"""Soft actor-critic for discrete actions.
+
+Christodoulou, "Soft Actor-Critic for Discrete Action Settings" (arXiv 1910.07207). Actor and critics give a number for
+every choice, so that expectations over the policy are sums and nothing is sampled:
+
+    V(s') = sum_a pi(a|s') (min_i Q'_i(s', a) - alpha log pi(a|s'))
+    L_Q = 1/2 sum_i E[(Q_i(s, a) - (r + gamma V(s')))^2]
+    L_pi = E[sum_a pi(a|s) (alpha log pi(a|s) - min_i Q_i(s, a))]
+    L_alpha = E[sum_a pi(a|s) (-log alpha (log pi(a|s) + H))],  H = 0.98 log C
+
+Beyond the paper: the share 0.98 of the largest entropy is a setting, since a policy that has to stay that random earns
+little where single mistakes are fatal; returns may be of n steps; actor and temperature share an optimiser.
+
+Dimension letters: N environments, B batch, C choices, E critics.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from erlcli.algorithms.config.sac_discrete import DiscreteSACConfig
+from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
+from erlcli.algorithms.soft import Temperature
+from erlcli.core.algorithm import Context, Supports
+from erlcli.core.distributions import Categorical
+from erlcli.core.ensemble import Ensemble
+from erlcli.core.networks import mlp
+from erlcli.core.optim import Optimizer
+from erlcli.core.replay import Transitions
+from erlcli.core.target import Target
+from erlcli.core.types import Discrete
+
+CRITICS = 2
+
+
+class CategoricalPolicy(ExploringPolicy):
+    """A softmax over choices.
+
+    Args:
+        config: the `[algorithm]` section: warm-up.
+        context: environment, networks, normalisation.
+    """
+
+    def __init__(self, config: DiscreteSACConfig, context: Context) -> None:
+        spec, network, normalize = context.spec, context.network, context.normalize
+        super().__init__(spec.obs, normalize.obs_clip if normalize.obs else None, config.warmup_steps > 0)
+        self.distribution = Categorical(choices(context))
+        self.network = mlp(
+            spec.obs.size,
+            network.hidden,
+            self.distribution.num_params,
+            activation=network.activation,
+            layer_norm=network.layer_norm,
+            output_gain=0.01,
+        )
+        self.action_shape = self.distribution.action_shape
+        self.action_dtype = self.distribution.action_dtype
+
+    def logits(self, features: Tensor) -> Tensor:
+        """(..., C)."""
+        logits: Tensor = self.network(features)
+        return logits
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
+        """Standard Gumbel variates, (*shape, C)."""
+        return self.distribution.noise(shape, generator, device)
+
+    def act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """A sample; in the warm-up all choices are alike."""
+        logits = self.logits(self.features(obs)).masked_fill(self.warmup, 0.0)
+        return (logits + noise).argmax(-1), {}
+
+    def act_greedy(self, obs: Tensor) -> Tensor:
+        """The likeliest choice."""
+        return self.distribution.mode(self.logits(self.features(obs)))
+
+
+class DiscreteSAC(OffPolicyAlgorithm):
+    """See the module's docstring.
+
+    Args:
+        config: the `[algorithm]` section.
+        context: environment, networks, device, seed.
+    """
+
+    Config = DiscreteSACConfig
+    supports: ClassVar[Supports] = Supports(discrete=True)
+    config: DiscreteSACConfig
+    policy: CategoricalPolicy
+
+    def __init__(self, config: DiscreteSACConfig, context: Context) -> None:
+        super().__init__(config, context)
+        network, count = context.network, choices(context)
+        self.critic = Ensemble(
+            CRITICS,
+            context.spec.obs.size,
+            network.hidden,
+            count,
+            activation=network.activation,
+            layer_norm=network.layer_norm,
+        ).to(self.device)
+        self.temperature = Temperature(config.alpha, config.learn_alpha).to(self.device)
+        self.target_entropy = config.target_entropy_share * math.log(count)
+        critic: dict[str, nn.Module] = {"critic": self.critic}
+        actor: dict[str, nn.Module] = {"policy": self.policy.network}
+        if config.learn_alpha:
+            actor["temperature"] = self.temperature
+        self.optimizers = {
+            name: Optimizer(
+                modules, eps=config.adam_eps, max_grad_norm=config.max_grad_norm, collective=context.collective
+            )
+            for name, modules in {"critic": critic, "actor": actor}.items()
+        }
+        self.target = Target(self.critic, self.optimizers["critic"].flat)
+        self.networks = {"critic": self.critic, "target": self.target.module, "temperature": self.temperature}
+
+    @classmethod
+    def build_policy(cls, config: DiscreteSACConfig, context: Context) -> CategoricalPolicy:
+        """The actor."""
+        return CategoricalPolicy(config, context)
+
+    def learn(self, batch: Transitions, progress: float) -> dict[str, Tensor]:
+        """One step of the critics, the actor and the temperature; see `OffPolicyAlgorithm.learn`."""
+        learning_rate, alpha = self.config.learning_rate(progress), self.temperature.alpha()
+        features = self.policy.features(batch.obs)
+        target = batch.reward + batch.discount * self.next_value(self.policy.features(batch.next_obs), alpha)
+        action = batch.action.view(1, -1, 1).expand(CRITICS, -1, 1)
+        q = self.critic(features).gather(-1, action).squeeze(-1)  # (E, B)
+        error = q - target
+        loss = (error.square() * batch.weight).mean(1).sum() * 0.5
+        self.optimizers["critic"].step(loss, learning_rate)
+        self.replay.update_priorities(batch.index, error.detach().abs().mean(0))
+        actor_loss, entropy = self._improve(features, alpha, learning_rate)
+        if self.updates % self.config.target_interval == 0:
+            self.target.update(self.config.tau)
+        return {
+            "loss/critic": loss.detach(),
+            "loss/actor": actor_loss,
+            "policy/entropy": entropy,
+            "policy/alpha": alpha,
+            "value/q": q.detach().mean(),
+        }
+
+    @torch.no_grad()
+    def next_value(self, features: Tensor, alpha: Tensor) -> Tensor:
+        """The soft value (B,) of what follows."""
+        log_probs = self.policy.logits(features).log_softmax(-1)
+        q = self.target.module(features).amin(0)  # (B, C)
+        value: Tensor = (log_probs.exp() * (q - alpha * log_probs)).sum(-1)
+        return value
+
+    def _improve(self, features: Tensor, alpha: Tensor, learning_rate: float) -> tuple[Tensor, Tensor]:
+        """One step of actor and temperature; the actor's loss and the policy's mean entropy."""
+        with torch.no_grad():
+            q = self.critic(features).amin(0)  # (B, C)
+        log_probs = self.policy.logits(features).log_softmax(-1)
+        loss = (log_probs.exp() * (alpha * log_probs - q)).sum(-1).mean()
+        entropy = -(log_probs.exp() * log_probs).detach().sum(-1).mean()
+        total = loss
+        if self.config.learn_alpha:
+            total = loss + self.temperature.log_alpha * (entropy - self.target_entropy)
+        self.optimizers["actor"].step(total, learning_rate)
+        return loss.detach(), entropy
+
+
+def choices(context: Context) -> int:
+    """C of the environment."""
+    action = context.spec.action
+    if not isinstance(action, Discrete):
+        raise TypeError(f"action space: expected Discrete, found {action}")
+    return action.n
