@@ -82,12 +82,12 @@ class GpuMonitor:
 
 def _find(nvml: Any, rows: dict[str, Row]) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
     """UUIDs and handles of the GPUs that the processes with these heartbeats use."""
-    told = {str(uuid) for row in rows.values() for uuid in row.get("gpu_uuids", [])}
+    told = {str(uuid).removeprefix("GPU-") for row in rows.values() for uuid in row.get("gpu_uuids", [])}
     pids = {int(row["pid"]) for row in rows.values() if "pid" in row}
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         uuid = _text(nvml.nvmlDeviceGetUUID(handle))
-        if uuid in told or pids & _users(nvml, handle):
+        if uuid.removeprefix("GPU-") in told or pids & _users(nvml, handle):
             yield uuid, handle
 
 

@@ -110,7 +110,7 @@ def _gpu_uuids(device: torch.device) -> Row:
     """The GPU of `device`, by the name that NVIDIA's tools have for it; nothing on a CPU."""
     if device.type != "cuda":
         return {}
-    return {"gpu_uuids": [f"GPU-{torch.cuda.get_device_properties(device).uuid}"]}
+    return {"gpu_uuids": [str(torch.cuda.get_device_properties(device).uuid)]}
 
 
 def _assemble(

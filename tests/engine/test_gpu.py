@@ -101,8 +101,9 @@ def watch(layout, monkeypatch):
         monitor.close()
 
 
-def test_the_card_that_the_learner_computes_on(layout, watch):
-    write_json(layout.process("learner"), {"pid": 5, "gpu_uuids": ["GPU-0"]})
+@pytest.mark.parametrize("uuid", ["GPU-0", "0"])  # NVIDIA's tools write the prefix, torch doesn't
+def test_the_card_that_the_learner_computes_on(layout, watch, uuid):
+    write_json(layout.process("learner"), {"pid": 5, "gpu_uuids": [uuid]})
     nvml = FakeNvml()
     watch(nvml)
     assert nvml.used.wait(PATIENCE)

@@ -38,6 +38,8 @@ class Learner:
 
     updates = 0
 
+    replay = None
+
     def __init__(self, config):
         self.config = config
         self.policy = torch.nn.Linear(1, 1)
