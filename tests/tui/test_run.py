@@ -124,6 +124,14 @@ async def test_every_width_and_every_height_can_be_drawn(page):
     assert app.screen.query_one("#metrics").display and app.screen.query_one("#right").display
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("height", range(1, 61))
+async def test_every_size_can_be_drawn(page, height):
+    _, pilot = page
+    for width in range(1, 201):
+        await pilot.resize_terminal(width, height)
+
+
 async def test_an_empty_run_can_be_drawn(tmp_path, clock):
     (tmp_path / "recipe.toml").write_text("")
     app = Dashboard(tmp_path, clock=clock)
