@@ -8,7 +8,22 @@ import traceback
 import typer
 
 import erlcli
-from erlcli.cli import bench, doctor, envs, eval, export, plot, ps, recipes, resume, stop, train, watch
+from erlcli.cli import (
+    bench,
+    doctor,
+    envs,
+    eval,
+    export,
+    plot,
+    ps,
+    recipes,
+    resume,
+    scale,
+    stop,
+    tournament,
+    train,
+    watch,
+)
 from erlcli.cli.output import fail
 from erlcli.errors import ErlError
 
@@ -22,6 +37,8 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("eval")(eval.evaluate)
 app.command("resume")(resume.resume)
+app.command("tournament")(tournament.tournament)
+app.command("scale")(scale.scale)
 app.command("watch")(watch.watch)
 app.command("export")(export.export)
 app.command("plot")(plot.plot)

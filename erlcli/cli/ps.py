@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import psutil
 
 ENGINE = "erlcli.engine."  # `python -m erlcli.engine.<role> RUN_DIR ...`, as the engine starts its processes
+TOURNAMENT = "erlcli.tournament."  # the same of a tournament's
 NAME_WIDTH = 14  # the path below has it in full
 
 
@@ -55,7 +56,8 @@ def engine_processes() -> dict[Path, list[psutil.Process]]:
         except psutil.Error:
             continue  # gone meanwhile, or of someone else
         others = found.setdefault(root, [])
-        others.insert(0 if f"{ENGINE}supervisor" in command else len(others), process)
+        leads = f"{ENGINE}supervisor" in command or f"{TOURNAMENT}session" in command
+        others.insert(0 if leads else len(others), process)
     return dict(sorted(found.items(), key=lambda item: min(process.create_time() for process in item[1])))
 
 
@@ -63,7 +65,7 @@ def run_argument(command: Sequence[str]) -> str | None:
     """The run directory in the command line of an engine process; None for any other process."""
     for flag, module, *rest in (command[i:] for i in range(len(command) - 2)):
         if flag == "-m":
-            return rest[0] if module.startswith(ENGINE) else None
+            return rest[0] if module.startswith((ENGINE, TOURNAMENT)) else None
     return None
 
 
@@ -75,6 +77,8 @@ def row_of(root: Path, processes: Sequence[psutil.Process]) -> dict[str, Any]:
     try:
         view.refresh()
         summary = view.summary() | ({} if root.is_dir() else {"state": "deleted"})
+        if (root / "journal.jsonl").exists():
+            summary["best_return"] = _champions_score(root)
     except PermissionError:
         summary = {"state": "unreadable"}  # of another user
     pids = sorted(process.pid for process in processes)
@@ -84,7 +88,7 @@ def row_of(root: Path, processes: Sequence[psutil.Process]) -> dict[str, Any]:
         "name": root.name,
         "state": summary["state"],
         "env": view.status.get("env"),
-        "algorithm": view.status.get("algorithm"),
+        "algorithm": view.status.get("algorithm") or view.status.get("kind"),
         "steps": summary.get("steps", 0),
         "total_steps": summary.get("total_steps"),
         "steps_per_second": view.last.get("time/steps_per_second") if pids else None,
@@ -95,6 +99,16 @@ def row_of(root: Path, processes: Sequence[psutil.Process]) -> dict[str, Any]:
         "pids": pids,
         "path": str(root),
     }
+
+
+def _champions_score(root: Path) -> float | None:
+    """Of a tournament: what its champion was confirmed with."""
+    from erlcli.runs.journal import Journal
+
+    journal = Journal(root)
+    journal.refresh()
+    champion = journal.board.champion
+    return None if champion is None else champion.score
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -37,6 +37,8 @@ def resume(
     from erlcli.runs.layout import open_run
 
     layout = open_run(run).absolute()
+    if (layout.root / "journal.jsonl").exists():
+        raise typer.Exit(_tournament(layout, assignments or [], verify, device, no_tui, detach, json_output))
     if verify:
         raise typer.Exit(_verify(layout, json_output=json_output))
     overrides = list(assignments or [])
@@ -47,6 +49,29 @@ def resume(
         lock.release()
         raise typer.Exit(0)
     raise typer.Exit(session.drive(layout, lock, plain=no_tui, detach=detach, json_output=json_output))
+
+
+def _tournament(
+    layout: RunLayout,
+    assignments: list[str],
+    verify: bool,
+    device: str | None,
+    no_tui: bool,
+    detach: bool,
+    json_output: bool,
+) -> int:
+    from erlcli.cli import tournament
+    from erlcli.errors import RecipeError
+
+    if verify or device is not None:
+        option = "--verify" if verify else "--device"
+        raise RecipeError(
+            f"{option}: not for a tournament",
+            expected="a run, such as one of its members",
+            found="a tournament",
+            remedy=f"erl resume {layout.root}/members/ID {option}" if verify else "erl scale gives it other slots",
+        )
+    return tournament.resume(layout, assignments, plain=no_tui, detach=detach, json_output=json_output)
 
 
 def _verify(layout: RunLayout, *, json_output: bool) -> int:

@@ -97,12 +97,20 @@ def _ask(layout: RunLayout) -> None:
 
 
 def phase(layout: RunLayout) -> str:
-    """What the learner is at."""
+    """What the learner is at; of a tournament, its state."""
+    if _is_tournament(layout):
+        return str((read_json(layout.status) or {}).get("state", "starting"))
     return str((read_json(layout.process("learner")) or {}).get("phase", "starting"))
+
+
+def _is_tournament(layout: RunLayout) -> bool:
+    return (layout.root / "journal.jsonl").exists()
 
 
 def where_to_go_on(layout: RunLayout) -> list[str]:
     """The newest checkpoint, and the command that takes it up."""
+    if _is_tournament(layout):
+        return [] if _view(layout).state == "finished" else [f"  go on   erl resume {layout.root}"]
     saved = [path for path in layout.checkpoints.glob("[0-9]*") if (path / "manifest.json").exists()]
     if not saved:
         return ["  there is no checkpoint yet"]
@@ -174,9 +182,9 @@ def _owner(layout: RunLayout) -> psutil.Process | None:
         reused = process.create_time() > float(str(row["time"])) + 1.0  # its number went to a younger process
     except (psutil.NoSuchProcess, KeyError, ValueError):
         return None
-    if reused or any(part.startswith("erlcli.engine.") for part in command):
+    if reused or any(part.startswith(("erlcli.engine.", "erlcli.tournament.")) for part in command):
         return None
-    if not {"train", "resume"} & set(command):
+    if not {"train", "resume", "tournament"} & set(command):
         raise ErlError(
             f"{layout.root}: supervised by a process that does more than that",
             expected="erl train or erl resume",

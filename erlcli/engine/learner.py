@@ -84,7 +84,7 @@ def train(layout: RunLayout, attempt: int, stop: StopFlag, until: int | None) ->
     recipe = load(layout.recipe)
     device = build.device(recipe.train.device)
     torch.set_num_threads(build.threads(recipe))
-    loop, sampler = _assemble(layout, recipe, attempt, stop, beat, events, device)
+    loop, sampler = assemble(layout, recipe, attempt, stop, beat, events, device)
     loop.until = until
     loop.requests = Requests(layout, events, stop.asked)
     beat.progress("training")
@@ -113,7 +113,7 @@ def _gpu_uuids(device: torch.device) -> Row:
     return {"gpu_uuids": [str(torch.cuda.get_device_properties(device).uuid)]}
 
 
-def _assemble(
+def assemble(
     layout: RunLayout,
     recipe: AnyRecipe,
     attempt: int,

@@ -82,6 +82,7 @@ class Loop:
 
     Attributes:
         until: version to end at before the budget is used, at a planned checkpoint.
+        enough: asked between two rollouts: whether to end here, with a checkpoint, before the budget is used.
         requests: of users, answered between two rollouts; None where nobody can ask.
     """
 
@@ -100,6 +101,7 @@ class Loop:
         self.beat, self.events, self.stop, self.attempt = beat, events, stop, attempt
         self.until: int | None = None
         self.requests: Requests | None = None
+        self.enough: Callable[[], bool] = lambda: False
         self.device = torch.device("cpu")
         self.collective = Collective()
         replay = algorithm.replay
@@ -139,7 +141,7 @@ class Loop:
             if self.requests is not None:
                 self.requests.answer(self)
             self._restart()
-            while not self.collective.any(self.done or self.stop() or self.counters.version == self.until):
+            while not self.collective.any(self._ends()):
                 self._iterate()
         except Interrupted:
             self.events.write("interrupted", "stopped within a rollout, which is dropped")
@@ -154,6 +156,9 @@ class Loop:
     def saved_here(self) -> bool:
         """Whether there is a checkpoint of just this point."""
         return self._checkpointed_version == self.counters.version
+
+    def _ends(self) -> bool:
+        return self.done or self.stop() or self.counters.version == self.until or self.enough()
 
     def _iterate(self) -> None:
         """One rollout and one update."""

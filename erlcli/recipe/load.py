@@ -41,6 +41,13 @@ def load(reference: str | Path, overrides: list[str] | None = None) -> AnyRecipe
     data = anchored(read_toml(path), path.parent)
     if overrides:
         data = anchored(merge(data, overrides), Path.cwd())
+    if "tournament" in data:
+        raise RecipeError(
+            f"{reference}: [tournament]: a recipe of a whole population",
+            expected="a recipe of one run",
+            found="a section [tournament]",
+            remedy=f"erl tournament {reference}; of one that was run, champion/ and members/ID/ are runs",
+        )
     return validate(data, str(reference))
 
 

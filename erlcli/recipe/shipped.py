@@ -20,9 +20,17 @@ def folder() -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / "recipes"
 
 
+TOURNAMENTS = ("tournament_", "generational_")  # how names of tournaments' recipes begin
+
+
 def paths() -> dict[str, Path]:
-    """Name to path, sorted by name."""
-    return {path.stem: path for path in sorted(folder().glob("*.toml"))}
+    """Name to path, sorted by name; those of single runs."""
+    return {path.stem: path for path in sorted(folder().glob("*.toml")) if not path.name.startswith(TOURNAMENTS)}
+
+
+def tournaments() -> dict[str, Path]:
+    """Name to path, sorted by name; those of tournaments."""
+    return {path.stem: path for path in sorted(folder().glob("*.toml")) if path.name.startswith(TOURNAMENTS)}
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ def find(reference: str | Path) -> Path:
         kind = "a folder" if path.is_dir() else "not a plain file" if path.exists() else "nothing there"
     except (OSError, ValueError) as error:  # a name too long, or a folder that may not be entered
         kind = getattr(error, "strerror", None) or str(error)
-    known = paths()
+    known = paths() | tournaments()
     name = path.name.removesuffix(".toml")
     if name in known and path.parent in (Path("."), Path("recipes")):
         return known[name]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from erlcli.runs.layout import RunLayout
 Kind = Literal["pause", "resume", "checkpoint", "set"]
 KINDS: tuple[Kind, ...] = ("pause", "resume", "checkpoint", "set")
 TournamentKind = Literal["kill", "clone", "slots", "pause", "resume", "stop"]
+TOURNAMENT_KINDS: tuple[TournamentKind, ...] = ("kill", "clone", "slots", "pause", "resume", "stop")
 
 
 def request(layout: RunLayout, kind: Kind, **facts: Any) -> str:  # noqa: ANN401 - JSON values
@@ -82,8 +84,13 @@ def watch_agent(layout: RunLayout) -> None:
 WATCH_SECONDS = 15.0
 
 
-def take(layout: RunLayout) -> list[Row]:
-    """The engine's side: pending requests, oldest first, which are removed. What is no request is removed too."""
+def take(layout: RunLayout, kinds: Sequence[str] = KINDS) -> list[Row]:
+    """The engine's side: pending requests, oldest first, which are removed. What is no request is removed too.
+
+    Args:
+        layout: the run or tournament.
+        kinds: that are requests.
+    """
     rows: list[Row] = []
     for path in _pending(layout.requests):
         try:
@@ -91,7 +98,7 @@ def take(layout: RunLayout) -> list[Row]:
             path.unlink(missing_ok=True)
         except OSError:  # a folder of that name, or not ours to remove
             continue
-        if row is not None and row.get("do") in KINDS:
+        if row is not None and row.get("do") in kinds:
             rows.append(row)
     return rows
 

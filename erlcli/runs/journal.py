@@ -13,6 +13,8 @@ A row is `{"seq", "time", "event", "member", ...}`; `seq` counts up from 1 and a
 | park, revive | |
 | retire | reason |
 | slots | slots: the names of those there are now; no member |
+| generation | number, survivors; no member |
+| open, pause, resume, stop, refuse, finish | of the tournament as a whole; nothing that a board shows |
 
 Rows that are malformed, of an unknown event or about a member that nobody spawned are passed over and counted: the rest
 of the journal still tells what it can.
@@ -218,6 +220,9 @@ class Board:
     def _select(self, row: Row) -> None:
         """Why a parent was chosen; the spawn that follows says who."""
 
+    def _pass(self, row: Row) -> None:
+        """What matters to the orchestrator alone."""
+
     def _slice_start(self, member: Member, row: Row) -> None:
         slot, steps = _text(row["slot"]), _int(row["from_steps"])
         member.activity, member.slot, member.steps = "running", slot, steps
@@ -263,6 +268,7 @@ EVENTS: Mapping[str, Callable[[Board, Row], None]] = {
     "spawn": Board._spawn,
     "slots": Board._slots,
     "select": Board._select,
+    **dict.fromkeys(("generation", "open", "pause", "resume", "stop", "refuse", "finish"), Board._pass),
 }
 MEMBER_EVENTS: Mapping[str, Callable[[Board, Member, Row], None]] = {
     "slice_start": Board._slice_start,

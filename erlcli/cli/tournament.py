@@ -1,0 +1,285 @@
+"""`erl tournament`: a population that trains, competes and evolves on all slots there are."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from erlcli.cli.output import count, fail, print_json, seconds, shorten
+from erlcli.errors import ErlError, RecipeError
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from erlcli.engine.supervisor import Outcome
+    from erlcli.runs.layout import RunLayout
+    from erlcli.runs.lock import RunLock
+
+JOURNAL = "journal.jsonl"
+
+
+def tournament(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(help="Path or shipped name of a tournament recipe; default: tournament_lunarlander."),
+    ] = None,
+    slots: Annotated[int | None, typer.Option(min=1, max=4096, help="CPU slots; default: one a core.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="GPUs, such as 0-7 or 0,2; default: all.")] = None,
+    per_gpu: Annotated[int, typer.Option(min=1, max=64, help="Members that share a GPU.")] = 1,
+    members: Annotated[int | None, typer.Option(min=1, help="Same as --set tournament.members=N.")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override a key with a TOML value: tournament.mode=pbt. Repeatable."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Same as --set train.seed=N.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name; default: the recipe's, numbered if taken.")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Its directory; default: runs/NAME.")] = None,
+    no_tui: Annotated[bool, typer.Option("--no-tui", help="Plain lines even on a terminal.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Run in the background and return at once.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON summary at the end.")] = False,
+) -> None:
+    """Train a population of agents that competes and evolves.
+
+    Members are ordinary runs under members/; the best is champion/, a run
+    itself. Ctrl+C once saves checkpoints and leaves; erl resume goes on.
+    """
+    from erlcli.recipe.tournament import DEFAULT
+    from erlcli.tournament import slots as places
+
+    names = places.choose(slots, gpus, per_gpu, places.gpus(), len(places.cores()))
+    overrides = list(assignments or [])
+    if members is not None:
+        overrides.append(f"tournament.members={members}")
+    if seed is not None:
+        overrides.append(f"train.seed={seed}")
+    layout = create(recipe or DEFAULT, overrides, name, run_dir)
+    from erlcli.runs.lock import RunLock
+
+    lock = RunLock.acquire(layout.lock)
+    raise typer.Exit(drive(layout, lock, names, plain=no_tui, detach=detach, json_output=json_output))
+
+
+def create(reference: str, overrides: list[str], name: str | None, run_dir: Path | None) -> RunLayout:
+    """Check the recipe and make a tournament's directory with it.
+
+    Raises:
+        RecipeError: the recipe, the name or the directory can't be used.
+    """
+    import dataclasses
+
+    from erlcli.engine.plan import resolve
+    from erlcli.envs.config import choose_backend, env_config
+    from erlcli.recipe.tournament import load_tournament
+    from erlcli.runs.layout import RunLayout, check_name, next_free
+    from erlcli.tournament.evolve import founder
+    from erlcli.tournament.ledger import Ledger
+    from erlcli.tournament.session import HEADER
+
+    found = load_tournament(reference, overrides)
+    founder(Ledger(), found, founding=True)  # a space that fits nothing is told now
+    backend, why = choose_backend(env_config(found.base.env, found.base.env.num_envs))
+    found = dataclasses.replace(found, base=resolve(found.base, backend))
+    if run_dir is not None:
+        root = run_dir
+    elif name is not None:
+        root = Path("runs") / check_name(name)
+    else:
+        root = next_free(Path("runs"), Path(reference).name.removesuffix(".toml"))
+    layout = RunLayout(root.absolute())
+    try:
+        layout.root.mkdir(parents=True, exist_ok=True)
+        if any(layout.root.iterdir()):
+            raise FileExistsError
+        for folder in ("control", "errors", "events", "processes", "members"):
+            (layout.root / folder).mkdir()
+        (layout.root / JOURNAL).touch()
+        layout.recipe.write_text(HEADER + found.dump())
+    except FileExistsError:
+        raise RecipeError(
+            f"{root}: exists and is not empty",
+            expected="a new or empty directory",
+            found="a tournament" if (layout.root / JOURNAL).exists() else "other files",
+            remedy=f"erl resume {root}, or another --name or --run-dir",
+        ) from None
+    except OSError as error:
+        raise RecipeError(
+            f"{root}: can't be written: {error.strerror}",
+            expected="a writable place with free space",
+            remedy="another --run-dir",
+        ) from None
+    print(f"env backend: {backend}, because {why}", file=sys.stderr)
+    return layout
+
+
+def resume(layout: RunLayout, overrides: list[str], *, plain: bool, detach: bool, json_output: bool) -> int:
+    """Go on with a tournament; the exit code.
+
+    Args:
+        layout: its directory.
+        overrides: changes to its recipe.
+        plain: lines even on a terminal.
+        detach: run in the background.
+        json_output: print a JSON summary at the end.
+
+    Raises:
+        OwnedError: a live process has it.
+        RecipeError: the changed recipe can't be used.
+    """
+    from erlcli.cli.session import claim
+    from erlcli.recipe.tournament import load_tournament
+    from erlcli.runs.jsonl import write_text
+    from erlcli.tournament.session import HEADER
+
+    lock = claim(layout)
+    if overrides:
+        before, after = load_tournament(layout.recipe), load_tournament(layout.recipe, overrides)
+        for key in ("mode", "pods_per_member", "search"):
+            if getattr(before.section, key) != getattr(after.section, key):
+                raise RecipeError(
+                    f"--set tournament.{key}: can't change within a tournament",
+                    expected=f"{getattr(before.section, key)!r:.60}, which its members are made by",
+                    found=f"{getattr(after.section, key)!r:.60}",
+                    remedy=f"erl tournament {shorten(layout.recipe)} --set ... starts a new one",
+                )
+        write_text(layout.recipe, HEADER + after.dump(), sync=True)
+    return drive(layout, lock, [], plain=plain, detach=detach, json_output=json_output)
+
+
+def drive(layout: RunLayout, lock: RunLock, names: list[str], *, plain: bool, detach: bool, json_output: bool) -> int:
+    """Run a tournament to its end, showing what happens; the exit code."""
+    from erlcli.cli import dashboard
+
+    if detach:
+        start(layout, lock, names, wait=True)
+        print("\n".join(_detached(layout)))
+        return 0
+    if dashboard.is_possible() and not plain and not json_output:
+        return _with_dashboard(layout, lock, names)
+    from erlcli.tournament.session import conduct
+
+    lines = _Lines(layout, quiet=json_output)
+    outcome = conduct(layout, lock, names, lines.tick)
+    lines.tick()
+    lock.release()
+    return _conclude(layout, outcome, json_output=json_output)
+
+
+class _Lines:
+    """Prints what the journal says."""
+
+    def __init__(self, layout: RunLayout, *, quiet: bool) -> None:
+        from erlcli.runs.jsonl import Tail
+
+        self._quiet = quiet
+        self._tail = Tail(layout.root / JOURNAL)
+        self._tail.read()  # what an earlier attempt did is no news
+
+    def tick(self) -> None:
+        """Print what is new."""
+        from erlcli.tournament.words import describe
+
+        rows = self._tail.read() if not self._quiet else []
+        try:
+            for row in rows:
+                if (text := describe(row)) is not None:
+                    print(text, flush=True)
+        except BrokenPipeError:  # whoever read our lines has left; training goes on
+            import os
+
+            self._quiet = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _with_dashboard(layout: RunLayout, lock: RunLock, names: list[str]) -> int:
+    """Run it in a session of its own, with the dashboard beside it, until one of them ends; the exit code."""
+    from erlcli.cli import dashboard
+    from erlcli.engine.child import describe_exit
+    from erlcli.engine.supervisor import Outcome
+    from erlcli.runs import control
+    from erlcli.runs.jsonl import read_json
+
+    process = start(layout, lock, names, wait=False)
+    code = dashboard.show(layout.root, owns=True, on_signal=lambda number: control.stop(layout))
+    if process.poll() is None and not layout.stop_request.exists():
+        print("\n".join(_detached(layout)), flush=True)
+        if code == 0:
+            return 0
+        fail(ErlError(f"the dashboard {describe_exit(code)}", remedy="training goes on without it"))
+        return 1
+    if process.poll() is None:
+        print(f"{shorten(layout.root)}: saving checkpoints", file=sys.stderr)
+    exit_code = process.wait()
+    row = read_json(layout.error("orchestrator"))
+    error = ErlError.from_json(row) if row is not None and exit_code not in (0, 130) else None
+    state = str((read_json(layout.status) or {}).get("state", "failed"))
+    return _conclude(layout, Outcome(exit_code if exit_code >= 0 else 1, state, error), json_output=False)
+
+
+def start(layout: RunLayout, lock: RunLock, names: list[str], *, wait: bool) -> subprocess.Popen[bytes]:
+    """Start an orchestrator in a session of its own, and hand it the lock.
+
+    Raises:
+        ErlError: it does not come.
+    """
+    import subprocess
+
+    layout.status.unlink(missing_ok=True)
+    log = layout.output("orchestrator")
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "erlcli.tournament.session", str(layout.root), str(lock.fd), *names],
+            pass_fds=(lock.fd,),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    while wait and not layout.status.exists():
+        if process.poll() is not None:
+            raise ErlError(f"{layout.root}: the orchestrator did not start", found=log.read_text()[-500:])
+        time.sleep(0.02)
+    lock.release()
+    return process
+
+
+def _detached(layout: RunLayout) -> list[str]:
+    root = shorten(layout.root)
+    return [
+        f"in the background: {root}",
+        f"  look    erl watch {root}",
+        f"  slots   erl scale {root} --slots N",
+        f"  stop    erl stop {root}",
+    ]
+
+
+def _conclude(layout: RunLayout, outcome: Outcome, *, json_output: bool) -> int:
+    from erlcli.tournament.words import summary
+
+    if outcome.error is not None:
+        fail(outcome.error)
+    row = summary(layout) | {"state": outcome.state, "exit_code": outcome.exit_code}
+    if json_output:
+        print_json(row)
+    else:
+        print("\n".join(closing_lines(layout, row)), flush=True)
+    return outcome.exit_code
+
+
+def closing_lines(layout: RunLayout, row: dict[str, object]) -> list[str]:
+    """Where everything is, and which command comes next."""
+    root = shorten(layout.root)
+    done = f"{row['members']} members, {row['slices'] or 0} slices, {count(int(str(row['steps'] or 0)))} steps"
+    lines = [f"{row['state']}: {done} in {seconds(float(str(row['seconds'] or 0.0)))}"]
+    if row["champion"] is not None:
+        target = row["target_return"]
+        goal = f" (target {target:g} {'reached' if row['target_reached'] else 'not reached'})" if target else ""
+        lines.append(f"  champion {row['champion']}, mean return {row['score']:.1f}{goal}")
+        lines.append(f"  score   erl eval {root}/champion --episodes 100")
+        lines.append(f"  ship    erl export {root}/champion")
+    if row["state"] != "finished":
+        lines.append(f"  go on   erl resume {root}")
+    return lines

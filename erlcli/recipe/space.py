@@ -1,0 +1,369 @@
+"""Search spaces: typed distributions over the keys of a recipe, drawn from, mutated and crossed. Free of torch.
+
+Settings are a flat table, dotted key to value. Every operation keeps a value's type and bounds. Draws come from a
+`random.Random` and use nothing of it but `random()`, whose numbers are the same in every Python.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from erlcli.errors import RecipeError
+from erlcli.recipe.words import found, nearest, shorten, wrap
+
+Settings = dict[str, Any]
+NAME = "algorithm.name"
+# A child takes its parent's tensors over, so what their shapes or meaning depend on is drawn for founders alone.
+STRUCTURAL = ("algorithm.name", "env.", "network.", "normalize.obs", "normalize.reward")
+FIXED = ("train.", "eval.", "checkpoint.", "log.", "engine.", "env.id", "env.backend", "tournament.")
+KINDS = ("uniform", "loguniform", "int", "choice", "bool")
+
+
+def is_structural(key: str) -> bool:
+    """Whether tensors of a run depend on `key`, so that it stays within a lineage."""
+    return any(key == name or (name.endswith(".") and key.startswith(name)) for name in STRUCTURAL)
+
+
+class Distribution(ABC):
+    """Values that one key may take."""
+
+    @abstractmethod
+    def sample(self, random: Random) -> Any:  # noqa: ANN401 - any TOML value
+        """A value."""
+
+    @abstractmethod
+    def perturb(self, value: Any, random: Random, factors: tuple[float, float]) -> Any:  # noqa: ANN401
+        """A value near `value`.
+
+        Args:
+            value: from this distribution; what lies outside is brought within first.
+            random: of the draws.
+            factors: below and above 1: the largest changes, down and up.
+        """
+
+    @abstractmethod
+    def extremes(self) -> list[Any]:
+        """Values that a recipe has to accept if it accepts all."""
+
+
+@dataclass(frozen=True)
+class Uniform(Distribution):
+    """Floats in [low, high]. A perturbation moves by a share of the range, so that 0.99 and 0.01 are moved alike."""
+
+    low: float
+    high: float
+
+    def sample(self, random: Random) -> float:
+        """See `Distribution.sample`."""
+        return _within(self.low + random.random() * (self.high - self.low), self.low, self.high)
+
+    def perturb(self, value: Any, random: Random, factors: tuple[float, float]) -> float:  # noqa: ANN401
+        """See `Distribution.perturb`."""
+        return reflect(float(value) + log_factor(random, factors) * (self.high - self.low), self.low, self.high)
+
+    def extremes(self) -> list[Any]:
+        """See `Distribution.extremes`."""
+        return [self.low, self.high]
+
+
+@dataclass(frozen=True)
+class LogUniform(Distribution):
+    """Floats in [low, high], low > 0, each order of magnitude alike. A perturbation multiplies."""
+
+    low: float
+    high: float
+
+    def sample(self, random: Random) -> float:
+        """See `Distribution.sample`."""
+        low, high = math.log(self.low), math.log(self.high)
+        return _within(math.exp(low + random.random() * (high - low)), self.low, self.high)
+
+    def perturb(self, value: Any, random: Random, factors: tuple[float, float]) -> float:  # noqa: ANN401
+        """See `Distribution.perturb`."""
+        moved = math.log(_within(float(value), self.low, self.high)) + log_factor(random, factors)
+        return _within(math.exp(reflect(moved, math.log(self.low), math.log(self.high))), self.low, self.high)
+
+    def extremes(self) -> list[Any]:
+        """See `Distribution.extremes`."""
+        return [self.low, self.high]
+
+
+@dataclass(frozen=True)
+class Int(Distribution):
+    """Whole numbers in [low, high]; with `log` each order of magnitude alike, and a perturbation multiplies.
+
+    Fractions are rounded up or down by chance, in proportion: cutting them off would drift towards `low`, and rounding
+    to the nearest would never leave a small number.
+    """
+
+    low: int
+    high: int
+    log: bool = False
+
+    def sample(self, random: Random) -> int:
+        """See `Distribution.sample`."""
+        if not self.log:
+            return min(self.low + int(random.random() * (self.high - self.low + 1)), self.high)
+        return self._round(LogUniform(self.low, self.high).sample(random), random)
+
+    def perturb(self, value: Any, random: Random, factors: tuple[float, float]) -> int:  # noqa: ANN401
+        """See `Distribution.perturb`."""
+        near: Distribution = LogUniform(self.low, self.high) if self.log else Uniform(self.low, self.high)
+        return self._round(near.perturb(value, random, factors), random)
+
+    def _round(self, value: float, random: Random) -> int:
+        whole = math.floor(value)
+        return min(max(whole + (random.random() < value - whole), self.low), self.high)
+
+    def extremes(self) -> list[Any]:
+        """See `Distribution.extremes`."""
+        return [self.low, self.high]
+
+
+@dataclass(frozen=True)
+class Choice(Distribution):
+    """One of a list. A perturbation goes to a neighbour among numbers, and anywhere else among other values."""
+
+    values: tuple[Any, ...]
+
+    def sample(self, random: Random) -> Any:  # noqa: ANN401
+        """See `Distribution.sample`."""
+        return self.values[min(int(random.random() * len(self.values)), len(self.values) - 1)]
+
+    def perturb(self, value: Any, random: Random, factors: tuple[float, float]) -> Any:  # noqa: ANN401
+        """See `Distribution.perturb`."""
+        if value not in self.values or len(self.values) == 1:
+            return self.sample(random)
+        if all(_is_number(item) for item in self.values):
+            ordered = sorted(self.values)
+            place = ordered.index(value) + (1 if random.random() < 0.5 else -1)
+            return ordered[place] if 0 <= place < len(ordered) else value
+        return Choice(tuple(item for item in self.values if item != value)).sample(random)
+
+    def extremes(self) -> list[Any]:
+        """See `Distribution.extremes`."""
+        return list(self.values)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """How a child's settings come from its parent's.
+
+    Attributes:
+        factors: largest perturbation down and up, as in `Distribution.perturb`.
+        probability: of each key to be changed.
+        resample: share of the changes that are drawn anew from the whole distribution.
+        crossover: probability that a child takes about half of its keys from a second parent.
+    """
+
+    factors: tuple[float, float] = (0.8, 1.25)
+    probability: float = 0.5
+    resample: float = 0.1
+    crossover: float = 0.0
+
+
+@dataclass(frozen=True)
+class Space:
+    """All searched keys.
+
+    Attributes:
+        common: keys of every member.
+        subtrees: keys that hold for one algorithm alone, by its name.
+        algorithm: of the recipe, where `algorithm.name` is not searched.
+    """
+
+    common: Mapping[str, Distribution]
+    subtrees: Mapping[str, Mapping[str, Distribution]]
+    algorithm: str
+
+    @property
+    def algorithms(self) -> list[str]:
+        """Those that members may have."""
+        name = self.common.get(NAME)
+        return [self.algorithm] if name is None else [str(value) for value in name.extremes()]
+
+    def keys(self, algorithm: str) -> dict[str, Distribution]:
+        """What is searched for an algorithm, `algorithm.name` left out."""
+        merged = {**self.common, **self.subtrees.get(algorithm, {})}
+        merged.pop(NAME, None)
+        return merged
+
+    def algorithm_of(self, settings: Mapping[str, Any]) -> str:
+        """The algorithm of a member."""
+        return str(settings.get(NAME, self.algorithm))
+
+    def sample(self, random: Random) -> Settings:
+        """Settings of a founder."""
+        settings: Settings = {}
+        if NAME in self.common:
+            settings[NAME] = self.common[NAME].sample(random)
+        for key, distribution in self.keys(self.algorithm_of(settings)).items():
+            settings[key] = distribution.sample(random)
+        return settings
+
+    def mutate(self, settings: Mapping[str, Any], random: Random, mutation: Mutation) -> Settings:
+        """Settings of a child with its parent's tensors: structural keys stay."""
+        child = dict(settings)
+        for key, distribution in self.keys(self.algorithm_of(settings)).items():
+            if is_structural(key) or random.random() >= mutation.probability:
+                continue
+            if key not in child or random.random() < mutation.resample:
+                child[key] = distribution.sample(random)
+            else:
+                child[key] = distribution.perturb(child[key], random, mutation.factors)
+        return child
+
+    def cross(self, first: Mapping[str, Any], second: Mapping[str, Any], random: Random) -> Settings:
+        """The first's settings with about half of the keys from the second, where both have the same algorithm."""
+        child = dict(first)
+        if self.algorithm_of(first) == self.algorithm_of(second):
+            for key in self.keys(self.algorithm_of(first)):
+                if not is_structural(key) and key in second and random.random() < 0.5:
+                    child[key] = second[key]
+        return child
+
+
+def log_factor(random: Random, factors: tuple[float, float]) -> float:
+    """The logarithm of a factor between `factors`: below and above 0 with the same probability, so its median is 0."""
+    end = math.log(factors[1] if random.random() < 0.5 else factors[0])
+    return random.random() * end
+
+
+def reflect(value: float, low: float, high: float) -> float:
+    """`value` mirrored at the bounds, so that none of them attracts."""
+    span = high - low
+    if span <= 0:
+        return low
+    place = (value - low) % (2 * span)
+    return _within(low + min(place, 2 * span - place), low, high)
+
+
+def _within(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)
+
+
+def parse(tables: Mapping[str, Any], algorithm: str, algorithms: Sequence[str], source: str) -> Space:
+    """The `[tournament.search]` tables.
+
+    Keys may be quoted (`"algorithm.gamma" = {...}`) or nested (`[tournament.search.algorithm]`). A table named like an
+    algorithm is its subtree, where a plain value is one that all its members have.
+
+    Args:
+        tables: raw.
+        algorithm: of the recipe.
+        algorithms: names of those that are registered.
+        source: names the recipe in messages.
+
+    Raises:
+        RecipeError: a distribution or key that can't be used.
+    """
+    common: dict[str, Distribution] = {}
+    subtrees: dict[str, dict[str, Distribution]] = {}
+    for key, value in tables.items():
+        if key in algorithms and isinstance(value, dict) and "kind" not in value:
+            subtrees[key] = _flatten(value, (key,), source)
+        else:
+            common |= _flatten({key: value}, (), source)
+    space = Space(common, subtrees, algorithm)
+    for name in space.algorithms:
+        if name not in algorithms:
+            close = nearest(name, algorithms)
+            raise _refusal(source, NAME, "no such algorithm", ", ".join(algorithms), found(name),
+                           f"did you mean {close}?" if close else "take one of those")  # fmt: skip
+    for name in subtrees:
+        if name not in space.algorithms:
+            raise _refusal(source, name, "a subtree of an algorithm that no member has", ", ".join(space.algorithms),
+                           name, f'add "{NAME}" = {{ kind = "choice", values = [...] }}, or remove it')  # fmt: skip
+    return space
+
+
+def _flatten(tables: Mapping[str, Any], within: tuple[str, ...], source: str) -> dict[str, Distribution]:
+    """Dotted keys and their distributions; `within` is the algorithm of a subtree."""
+    flat: dict[str, Distribution] = {}
+    waiting: list[tuple[str, Any]] = list(tables.items())
+    while waiting:
+        key, value = waiting.pop(0)
+        if isinstance(value, dict) and "kind" not in value:
+            waiting[:0] = [(f"{key}.{inner}", item) for inner, item in value.items()]
+            continue
+        place = ".".join((*within, key))
+        if key.startswith(FIXED) or "." not in key or (within and key == NAME):
+            raise _refusal(source, place, "can't be searched", "a key of what a member is and learns with",
+                           key, "members have to be comparable; set it in the recipe itself")  # fmt: skip
+        if isinstance(value, dict):
+            flat[key] = _distribution(value, place, source)
+        elif within:
+            flat[key] = Choice((value,))
+        else:
+            raise _refusal(source, place, "no distribution", "a table such as " + _EXAMPLES["uniform"], found(value),
+                           "set plain values in the recipe's own sections")  # fmt: skip
+    return flat
+
+
+_EXAMPLES = {
+    "uniform": '{ kind = "uniform", low = 0.9, high = 0.999 }',
+    "loguniform": '{ kind = "loguniform", low = 1e-5, high = 1e-2 }',
+    "int": '{ kind = "int", low = 1, high = 20 }',
+    "choice": '{ kind = "choice", values = [64, 128, 256] }',
+    "bool": '{ kind = "bool" }',
+}
+
+
+def _distribution(table: Mapping[str, Any], place: str, source: str) -> Distribution:
+    kind = table.get("kind")
+    if kind not in KINDS:
+        close = nearest(str(kind), KINDS)
+        raise _refusal(source, f"{place}.kind", "no such distribution", ", ".join(KINDS), found(kind),
+                       f"did you mean {close}?" if close else "take one of those")  # fmt: skip
+    names = {"bool": set(), "choice": {"values"}, "int": {"low", "high", "log"}}.get(kind, {"low", "high"})
+    given = set(table) - {"kind"}
+    problem = f"{', '.join(sorted(given - names))} is unknown" if given - names else None
+    if missing := names - given - {"log"}:
+        problem = f"{' and '.join(sorted(missing, reverse=True))} is missing"
+    if problem is None:
+        if kind == "bool":
+            return Choice((False, True))
+        if kind == "choice":
+            values = table["values"]
+            if isinstance(values, list) and values:
+                return Choice(tuple(values))
+            problem = "values is no list with anything in it"
+        else:
+            made = _range(kind, table["low"], table["high"], table.get("log", False))
+            if isinstance(made, Distribution):
+                return made
+            problem = made
+    raise _refusal(source, place, "not a distribution", _EXAMPLES[kind], problem, "write it like that")
+
+
+def _range(kind: str, low: Any, high: Any, log: Any) -> Distribution | str:  # noqa: ANN401 - any TOML values
+    """The distribution between two bounds, or what is wrong with them."""
+    if not (_is_number(low) and _is_number(high)) or not math.isfinite(low) or not math.isfinite(high):
+        return "low and high are no numbers"
+    if low > high:
+        return f"low = {low} is above high = {high}"
+    if kind == "int":
+        if not (isinstance(low, int) and isinstance(high, int)) or not isinstance(log, bool):
+            return "low and high are no whole numbers, or log is neither true nor false"
+        return Int(low, high, log) if low > 0 or not log else f"log = true with low = {low}, which is not above 0"
+    if kind == "loguniform":
+        return LogUniform(float(low), float(high)) if low > 0 else f"low = {low}, which is not above 0"
+    return Uniform(float(low), float(high))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _refusal(source: str, place: str, what: str, expected: str, value: str, remedy: str) -> RecipeError:
+    return RecipeError(
+        f"{source}: tournament.search.{shorten(place)}: {what}",
+        expected=wrap(expected),
+        found=value,
+        remedy=wrap(remedy),
+    )

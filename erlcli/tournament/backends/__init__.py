@@ -1,0 +1,1 @@
+"""Where slices run: one small interface, and who implements it."""

@@ -1,0 +1,286 @@
+"""The members' directories: ordinary runs, made from their parents' checkpoints.
+
+Checkpoints never change once they are there, so a child's is a hard link: made in an instant, and not hurt by whatever
+becomes of the parent's. The checkpoint that a member was scored with is held beside its others while it trains on,
+however few it keeps: children start from it, and the champion is made of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from erlcli.engine.plan import resolve
+from erlcli.errors import DamagedError
+from erlcli.recipe.load import AnyRecipe, dump
+from erlcli.recipe.tournament import TournamentRecipe
+from erlcli.runs.journal import Member
+from erlcli.runs.jsonl import Appender, Row, read_json, write_json
+from erlcli.runs.layout import RunLayout
+from erlcli.tournament.ledger import Crown, Ledger
+
+FOLDER, CHAMPION, HELD = "members", "champion", "held"
+HEADER = "# A member of a tournament: `erl train` of this file trains it anew, without its parent's weights.\n"
+STEPS_DIGITS = 12  # names of checkpoints sort as text
+
+
+class Store(ABC):
+    """Where the members' files are."""
+
+    @abstractmethod
+    def path(self, member: str) -> Path:
+        """Directory of a member."""
+
+    @abstractmethod
+    def create(self, member: Member, row: Row) -> None:
+        """Make a member's directory, unless it is there.
+
+        Args:
+            member: spawned.
+            row: by which it was.
+
+        Raises:
+            DamagedError: its parent's checkpoint is gone.
+            OSError: the disk is full or read-only; nothing is left behind.
+        """
+
+    @abstractmethod
+    def hold(self, member: str, steps: int) -> None:
+        """Keep the checkpoint at `steps` until another one is held."""
+
+    @abstractmethod
+    def newest_steps(self, member: str, otherwise: int) -> int:
+        """Steps of the newest checkpoint; `otherwise` where there is none."""
+
+    @abstractmethod
+    def scored_checkpoint(self, member: str, steps: int) -> str:
+        """The checkpoint at `steps`, as `erl eval --checkpoint` takes it."""
+
+    @abstractmethod
+    def crown(self, crown: Crown, row: Row) -> None:
+        """Make the champion's directory, unless it is there; `row` is its evaluation."""
+
+    @abstractmethod
+    def prune(self, ledger: Ledger) -> list[str]:
+        """Keep to the disk budget; retired members whose checkpoints went."""
+
+
+class MemberStore(Store):
+    """Directories under `members/`.
+
+    Args:
+        root: the tournament's directory.
+        recipe: of the tournament.
+    """
+
+    def __init__(self, root: Path, recipe: TournamentRecipe) -> None:
+        self.root, self.recipe = root, recipe
+        self._sizes: dict[str, int] = {}
+        self._measured: dict[str, tuple[int, bool]] = {}  # steps and whether alive when that was
+        (root / FOLDER).mkdir(exist_ok=True)
+
+    def path(self, member: str) -> Path:
+        """See `Store.path`."""
+        return self.root / FOLDER / member
+
+    def create(self, member: Member, row: Row) -> None:
+        """See `Store.create`."""
+        path = self.path(member.id)
+        if (path / "recipe.toml").exists():
+            return
+        temporary = RunLayout(path.with_name(f".{member.id}"))
+        shutil.rmtree(temporary.root, ignore_errors=True)
+        try:
+            temporary.create()
+            recipe = self._recipe(member)
+            temporary.recipe.write_text(HEADER + dump(recipe))
+            steps = int(row["steps"])
+            if row.get("fused"):
+                from erlcli.tournament.fusion import fuse
+
+                fuse([self._checkpoint(pod) for pod in row["fused"]], temporary.checkpoints / name_of(steps), steps)
+            elif member.parent is not None:
+                source = self._checkpoint(member.parent.id, steps)
+                link_folder(source, temporary.checkpoints / name_of(steps))
+            spec = RunLayout(self.path(member.parent.id)).spec if member.parent is not None else None
+            if spec is not None and spec.exists():  # which a member that is evaluated before it trains needs
+                shutil.copyfile(spec, temporary.spec)
+            write_json(temporary.status, _status(member.id, recipe, steps))
+            os.rename(temporary.root, path)
+        finally:
+            shutil.rmtree(temporary.root, ignore_errors=True)
+        _sync(path.parent)
+
+    def _recipe(self, member: Member) -> AnyRecipe:
+        recipe = self.recipe.member(member.parameters, member.seed or 0)
+        return resolve(recipe, recipe.env.backend)
+
+    def _checkpoint(self, member: str, steps: int | None = None) -> Path:
+        """A checkpoint of a member, the newest if not told which.
+
+        Raises:
+            DamagedError: there is none.
+        """
+        root = self.path(member)
+        if steps is None:
+            found = _numbered(root / "checkpoints")
+            if found:
+                return found[-1]
+        for folder in (HELD, "checkpoints"):
+            path = root / folder / name_of(steps or 0)
+            if (path / "manifest.json").exists():
+                return path
+        raise DamagedError(
+            f"{root}: no checkpoint at {steps if steps is not None else 'all'}",
+            expected="the one that its children start from",
+            found=", ".join(path.name for path in _numbered(root / "checkpoints")) or "none",
+            remedy="leave members/ as it is while the tournament lasts",
+        )
+
+    def hold(self, member: str, steps: int) -> None:
+        """See `Store.hold`."""
+        root, name = self.path(member), name_of(steps)
+        held = root / HELD
+        source = root / "checkpoints" / name
+        if not (held / name).exists() and source.is_dir():
+            held.mkdir(exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                link_folder(source, held / name)
+        for other in held.glob("*") if (held / name).exists() else ():
+            if other.name != name:
+                shutil.rmtree(other)
+
+    def newest_steps(self, member: str, otherwise: int) -> int:
+        """See `Store.newest_steps`."""
+        found = [path for path in _numbered(self.path(member) / "checkpoints") if (path / "manifest.json").exists()]
+        return int(found[-1].name) if found else otherwise
+
+    def scored_checkpoint(self, member: str, steps: int) -> str:
+        """See `Store.scored_checkpoint`."""
+        return str(self._checkpoint(member, steps))
+
+    def crown(self, crown: Crown, row: Row) -> None:
+        """See `Store.crown`. `champion` is a link that is moved in one step; what it points to never changes."""
+        link, name = self.root / CHAMPION, f".{CHAMPION}-{crown.member}-{name_of(crown.steps)}"
+        path = self.root / name
+        if not (path / "recipe.toml").exists():
+            temporary = RunLayout(self.root / f"{name}.new")
+            shutil.rmtree(temporary.root, ignore_errors=True)
+            temporary.create()
+            self._fill(temporary, crown, row)
+            os.rename(temporary.root, path)
+        if not link.is_symlink() or os.readlink(link) != name:
+            fresh = self.root / f".{CHAMPION}.new"
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(name)
+            os.replace(fresh, link)
+        _sync(self.root)
+        for old in self.root.glob(f".{CHAMPION}-*"):
+            if old.name != name:
+                shutil.rmtree(old)
+
+    def _fill(self, layout: RunLayout, crown: Crown, row: Row) -> None:
+        source = RunLayout(self.path(crown.member))
+        for file in (source.recipe, source.spec, source.metrics, source.evals):
+            if file.exists():
+                shutil.copyfile(file, layout.root / file.name)
+        checkpoint = self._checkpoint(crown.member, crown.steps)
+        name = name_of(crown.steps)
+        link_folder(checkpoint, layout.checkpoints / name)
+        link_folder(checkpoint, layout.checkpoints / f"best-{name}")
+        (layout.checkpoints / "best").symlink_to(f"best-{name}")
+        state = json.loads((checkpoint / "state.json").read_text())
+        low, high = row["ci"]
+        rows = Appender(layout.evals)
+        rows.append({"attempt": int(state["attempt"]), "steps": crown.steps, "version": int(state["version"]),
+                     "kind": "full", "episodes": row["episodes"], "return_mean": crown.mean, "return_std": row["std"],
+                     "return_ci": [low, high], "time/seconds": float(state["seconds"]),
+                     "time/wall": float(row["time"])})  # fmt: skip
+        rows.close()
+        status = (read_json(source.status) or {}) | {"state": "interrupted", "name": CHAMPION, "steps": crown.steps}
+        write_json(layout.status, status)
+
+    def prune(self, ledger: Ledger) -> list[str]:
+        """See `Store.prune`. What is alive, or is to have children, is never touched."""
+        board = ledger.board
+        for name, member in board.members.items():
+            stamp = (member.steps, name in ledger.alive)
+            if self._measured.get(name) != stamp:
+                self._measured[name], self._sizes[name] = stamp, _size(self.path(name))
+        total, limit = sum(self._sizes.values()), self.recipe.section.disk_gigabytes * 1e9
+        needed = set(ledger.alive) | ({ledger.pending.parent} if ledger.pending is not None else set())
+        over = [m for name, m in board.members.items() if name not in needed and self._sizes[name] > 0]
+        over.sort(key=lambda member: (member.score if member.score is not None else float("-inf"), member.updated))
+        gone: list[str] = []
+        for member in over:
+            if total <= limit:
+                break
+            total -= self._sizes[member.id]
+            self._sizes[member.id] = 0
+            for folder in ("checkpoints", HELD, "snapshots"):
+                shutil.rmtree(self.path(member.id) / folder, ignore_errors=True)
+            gone.append(member.id)
+        return gone
+
+
+def name_of(steps: int) -> str:
+    """Folder of a checkpoint, as the engine names it."""
+    return f"{steps:0{STEPS_DIGITS}d}"
+
+
+def link_folder(source: Path, target: Path) -> None:
+    """A folder with the same files, without a copy where the file system can do that; whole or not there.
+
+    Raises:
+        FileNotFoundError: `source` was removed meanwhile.
+        OSError: the disk is full or read-only.
+    """
+    temporary = target.with_name(f".{target.name}.link")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        for file in source.iterdir():
+            try:
+                os.link(file, temporary / file.name)
+            except FileNotFoundError:
+                raise
+            except OSError:  # another file system, or one without hard links
+                shutil.copyfile(file, temporary / file.name)
+        os.rename(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _numbered(folder: Path) -> list[Path]:
+    return sorted((path for path in folder.glob("[0-9]*") if path.name.isdigit()), key=lambda path: int(path.name))
+
+
+def _size(root: Path) -> int:
+    """Bytes of a member's checkpoints; those that it shares with others count for each."""
+    total = 0
+    for folder in ("checkpoints", HELD):
+        for file in (root / folder).glob("*/*"):
+            with contextlib.suppress(OSError):
+                total += file.lstat().st_size
+    return total
+
+
+def _status(name: str, recipe: AnyRecipe, steps: int) -> dict[str, Any]:
+    train = recipe.train
+    return {"state": "interrupted", "pid": None, "attempt": 0, "time": 0.0, "name": name, "env": recipe.env.id,
+            "backend": recipe.env.backend, "algorithm": recipe.algorithm.name, "steps": steps, "seconds": 0.0,
+            "total_steps": train.total_steps, "target_return": train.target_return, "target_reached": False,
+            "exit_code": None, "error": None}  # fmt: skip
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

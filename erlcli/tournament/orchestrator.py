@@ -1,0 +1,402 @@
+"""The orchestrator: owns a tournament, keeps its slots at work, and writes down whatever happens.
+
+What it knows is the ledger, a fold of the journal; what it does next, `evolve` says. A row is on disk before anything
+is done about it, and everything that is done can be done again. So an orchestrator that was killed, at whatever line,
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+from erlcli.engine.supervisor import INTERRUPTED, Outcome
+from erlcli.errors import DamagedError, ErlError
+from erlcli.recipe.tournament import TournamentRecipe
+from erlcli.runs import control
+from erlcli.runs.journal import FILE
+from erlcli.runs.jsonl import Row, write_json
+from erlcli.runs.layout import RunLayout
+from erlcli.tournament import evolve
+from erlcli.tournament.backends.base import Backend, Order, Report
+from erlcli.tournament.draws import derive
+from erlcli.tournament.evolve import Task
+from erlcli.tournament.journal import JournalWriter
+from erlcli.tournament.ledger import Ledger
+from erlcli.tournament.members import Store
+from erlcli.tournament.places import Places
+
+TICK_SECONDS = 0.1
+REQUEST_SECONDS = 0.2
+AT_ONCE = 16  # orders between two writes: more would let the first slots wait for decisions about the last
+PROCESS = "orchestrator"
+FATAL = ("RecipeError", "DivergedError", "DamagedError")  # it would fail of them again
+
+
+class Orchestrator:
+    """See the module's docstring.
+
+    Args:
+        layout: the tournament's directory, whose lock this process holds.
+        recipe: of the tournament.
+        backend: with slots.
+        store: of the members' files.
+
+    Attributes:
+        ledger: what the journal says.
+        busy: what slots are at, by their names.
+        killed: rows that retire members once they have left their slots.
+        stopping: whether all is to be saved and left.
+    """
+
+    def __init__(self, layout: RunLayout, recipe: TournamentRecipe, backend: Backend, store: Store) -> None:
+        self.layout, self.recipe, self.backend, self.store = layout, recipe, backend, store
+        self.journal = JournalWriter(layout.root / FILE)
+        self.ledger = Ledger(lower_bound=recipe.section.evaluation.score == "lower_bound")
+        for row in self.journal.rows:
+            self.ledger.add(row)
+        self._scores: dict[str, Row] = {}  # the last confirmation of each member
+        for row in self.journal.rows:
+            self._remember(row)
+        self.busy: dict[str, Task] = {}
+        self._evaluating: set[str] = set()  # slots whose slice is over
+        self._why: dict[str, str] = {}  # why a slot was asked to stop
+        self.killed: dict[str, Row] = {}
+        self.places = Places(self)
+        self._unwritten: list[Row] = []  # reports, which nothing is done about before the next decisions
+        self._stops = 0
+        self.stopping = False
+        self._error: ErlError | None = None
+        self._due = {"status": 0.0, "requests": 0.0}
+        self._state = ""
+
+    def run(self, names: Sequence[str], tick: Callable[[], None] = lambda: None) -> Outcome:
+        """Until the tournament is over.
+
+        Args:
+            names: of the slots; those that it had last where there are none.
+            tick: called some ten times a second.
+
+        Raises:
+            ErlError: it can't go on.
+        """
+        handlers = self._install_handlers()
+        try:
+            self._open(names)
+            while (outcome := self._step()) is None:
+                tick()
+        except BaseException:
+            self._write_status("failed", 1)
+            raise
+        finally:
+            self.backend.close()
+            self.journal.close()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        self._write_status(outcome.state, outcome.exit_code, outcome.error)
+        tick()
+        return outcome
+
+    # Opening
+
+    def _open(self, names: Sequence[str]) -> None:
+        """Take the tournament over from whoever was at it before."""
+        self._write_status("starting")
+        rows: list[Row] = [{"event": "open", "pid": os.getpid()}]
+        if names and list(names) != self.ledger.board.slots:
+            rows.append({"event": "slots", "slots": list(names)})
+        if self.ledger.paused:
+            rows.append({"event": "resume"})
+        self.record(*rows)
+        for entry in self.ledger.running():
+            steps = self.store.newest_steps(entry.id, entry.steps)
+            self.record({"event": "slice_end", "member": entry.id, "to_steps": max(steps, entry.steps), "why": "lost"})
+        self.backend.resize(self.ledger.board.slots)
+        spawned = {row["member"]: row for row in self.journal.rows if row.get("event") == "spawn"}
+        for name in list(self.ledger.alive):
+            if name in spawned:
+                self.create(spawned[name])
+        self._crown()
+
+    def _install_handlers(self) -> dict[int, Any]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        return {number: signal.signal(number, self._on_signal) for number in numbers}
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stops += 1
+
+    # The loop
+
+    def _step(self) -> Outcome | None:
+        """One turn; how it ended, once it has."""
+        self._look_for_requests()
+        if evolve.reached(self.ledger, self.recipe) or self._out_of_hope():
+            self.stop_all("over")
+        while self._advance():
+            pass
+        if self._stops >= 2 or (self.stopping and not self.busy):
+            return Outcome(INTERRUPTED, "interrupted")
+        if not self.busy and self._nothing_left():
+            return self._finish()
+        self._write_status("stopping" if self.stopping else "paused" if self.ledger.paused else "running")
+        for report in self.backend.poll(TICK_SECONDS):
+            self._take(report)
+        return None
+
+    def _nothing_left(self) -> bool:
+        if self.ledger.paused or not self.ledger.board.slots:
+            return False
+        return evolve.assign(self.ledger, self.recipe, frozenset()) is None
+
+    def _advance(self) -> bool:
+        """Say what follows, and give free slots something to do; whether there may be more of them."""
+        batch, self._unwritten = self._unwritten, []  # with what was reported: one fsync for all
+        orders: dict[str, Task] = {}
+        while True:
+            while (row := evolve.settle(self.ledger, self.recipe)) is not None:
+                self._note(batch, row)
+            free = [s for s in self.ledger.board.slots if s not in self.busy and s not in orders]
+            if not free or self.stopping or len(orders) >= AT_ONCE:
+                break
+            at_work = {task.member for task in (*self.busy.values(), *orders.values())}
+            following = evolve.assign(self.ledger, self.recipe, at_work)
+            if following is None:
+                break
+            if not isinstance(following, Task):
+                self._note(batch, following)
+                continue
+            if following.kind == "slice":
+                self._note(batch, self._slice_row(following.member, free[0]))
+            orders[free[0]] = following
+        if not batch and not orders:
+            return False
+        self.journal.write(batch)
+        self._carry_out(batch)
+        for slot, task in orders.items():
+            if task.member in self.ledger.alive:  # or it could not be made
+                self._begin(slot, task)
+        return len(orders) >= AT_ONCE
+
+    def _slice_row(self, member: str, slot: str) -> Row:
+        entry, section = self.ledger.alive[member], self.recipe.section.slice
+        row: Row = {"event": "slice_start", "member": member, "slot": slot, "from_steps": entry.steps}
+        if section.steps is not None:
+            row["until_steps"] = entry.until if entry.begun else entry.steps + section.steps
+        else:
+            row["seconds"] = max((section.seconds or 0.0) - entry.used_seconds, 1.0)
+        return row
+
+    def _begin(self, slot: str, task: Task) -> None:
+        """Send an order."""
+        entry, section = self.ledger.alive[task.member], self.recipe.section
+        run, seed, episodes = str(self.store.path(entry.id)), self.recipe.base.eval.seed, section.evaluation.episodes
+        if task.kind == "slice":
+            if entry.scored >= 0:
+                self.store.hold(entry.id, entry.scored)
+            left = None if section.slice.seconds is None else max(section.slice.seconds - entry.used_seconds, 1.0)
+            order = Order(entry.id, run, True, entry.until, left, None, episodes, seed)
+        elif task.kind == "confirm":
+            checkpoint = self.store.scored_checkpoint(entry.id, entry.scored)
+            seed = derive(evolve.seed_of(self.recipe), "confirm", entry.id, entry.scored)
+            episodes = section.evaluation.confirm_episodes
+            order = Order(entry.id, run, False, None, None, checkpoint, episodes, seed, "confirm")
+        else:
+            order = Order(entry.id, run, False, None, None, str(entry.steps), episodes, seed)
+        self.busy[slot] = task
+        self.backend.start(slot, order)
+
+    def _carry_out(self, rows: Sequence[Row]) -> None:
+        """What rows that are on disk now ask for."""
+        for row in rows:
+            if row["event"] == "spawn" and row["member"] in self.ledger.alive:
+                self.create(row)
+            elif row["event"] == "promote":
+                self._crown()
+            elif row["event"] == "retire":
+                self.store.prune(self.ledger)
+
+    def create(self, row: Row) -> None:
+        """Make the directory of a spawned member; one that can't be is retired."""
+        try:
+            self.store.create(self.ledger.board.members[row["member"]], row)
+        except DamagedError as error:
+            self._end_slice(row["member"], None, "failed", reason=error.message)
+            self._retire(row["member"], error.message)
+
+    def _crown(self) -> None:
+        crown = self.ledger.crown
+        if crown is not None and (row := self._scores.get(crown.member)) is not None:
+            self.store.crown(crown, row)
+
+    # News
+
+    def _take(self, report: Report) -> None:
+        """What a slot reports."""
+        task, facts = self.busy[report.slot], report.facts
+        if report.event == "trained":
+            self._evaluating.add(report.slot)
+            setup = {"setup_seconds": facts["setup_seconds"]} if "setup_seconds" in facts else {}
+            self._end_slice(report.member, int(facts["steps"]), facts["why"], facts["seconds"], **setup)
+            return
+        training = task.kind == "slice" and report.slot not in self._evaluating
+        del self.busy[report.slot]
+        self._evaluating.discard(report.slot)
+        why = self._why.pop(report.slot, "stopped")
+        if report.event == "scored":
+            self._score(report.member, task, facts)
+        elif report.event == "failed":
+            self._fail(report, training=training)
+        elif training:
+            seconds = float(facts.get("seconds", 0.0))
+            self._end_slice(report.member, facts.get("steps"), "stopped", seconds=seconds, reason=why)
+            if facts.get("user"):
+                self._retire(report.member, "stopped by its user: erl resume trains it on by itself")
+            elif report.slot not in self.ledger.board.slots:
+                self.record({"event": "park", "member": report.member, "reason": why})
+        if report.member in self.killed and report.member in self.ledger.alive:
+            self.record(self.killed.pop(report.member))
+            self.store.prune(self.ledger)
+        if report.slot not in self.ledger.board.slots:
+            self.places.fit()
+
+    def _end_slice(self, member: str, steps: int | None, why: str, seconds: float = 0.0, **facts: Any) -> None:  # noqa: ANN401
+        entry = self.ledger.alive[member]
+        to_steps = self.store.newest_steps(member, entry.steps) if steps is None else steps
+        row = {"event": "slice_end", "member": member, "to_steps": max(to_steps, entry.steps), "why": why}
+        self._note(self._unwritten, row | {"seconds": round(seconds, 3), **facts})
+
+    def _score(self, member: str, task: Task, facts: Row) -> None:
+        entry = self.ledger.alive.get(member)
+        if entry is None or (task.kind == "confirm" and int(facts["steps"]) != entry.scored):
+            return
+        kind = "confirm" if task.kind == "confirm" else "slice"
+        row = {"event": "evaluate", "member": member, "kind": kind}
+        self._note(self._unwritten, row | {key: facts[key] for key in ("steps", "mean", "std", "episodes", "ci")})
+
+    def _fail(self, report: Report, *, training: bool) -> None:
+        """A slice or an evaluation that failed: again, elsewhere, or never again."""
+        error, member = report.facts["error"], report.member
+        entry = self.ledger.alive.get(member)
+        if entry is None:
+            return
+        reason = str(error.get("message"))
+        if report.facts.get("oom") and self.places.pack_less(report.slot):
+            if training:
+                self._end_slice(member, None, "stopped", reason=reason)
+            return
+        facts = {"reason": reason, "found": error.get("found"), "kind": error.get("kind")}
+        self._end_slice(member, None if training else entry.steps, "failed", exit_code=error.get("exit_code"), **facts)
+        if error.get("kind") in FATAL:
+            self._retire(member, reason)
+        elif entry.failures >= self.recipe.section.max_failures:
+            self._retire(member, f"failed {entry.failures} times in a row: {reason}")
+
+    def _retire(self, member: str, reason: str) -> None:
+        self.record({"event": "retire", "member": member, "reason": reason})
+        self.store.prune(self.ledger)
+
+    def _look_for_requests(self) -> None:
+        now = time.monotonic()
+        if now < self._due["requests"]:
+            return
+        self._due["requests"] = now + REQUEST_SECONDS
+        for row in control.take(self.layout, control.TOURNAMENT_KINDS):
+            self.places.answer(row)
+        if self._stops or self.layout.stop_request.exists():
+            self.stopping = True
+            self.stop_all("stopped")
+
+    def stop_all(self, why: str) -> None:
+        """Have every slot save a checkpoint and stop."""
+        for slot in self.busy:
+            self.stop(slot, why)
+
+    def stop(self, slot: str, why: str) -> None:
+        """Have a slot save a checkpoint and stop, once; `why` is for the journal."""
+        if slot not in self._why:
+            self._why[slot] = why
+            self.backend.stop(slot)
+
+    # The end
+
+    def _out_of_hope(self) -> bool:
+        return evolve.hopeless(self.ledger, self.recipe)
+
+    def _finish(self) -> Outcome:
+        last = self.ledger.last_failure
+        if self._out_of_hope() or (last and self.ledger.crown is None):
+            run = f"{self.layout.root}/members/{last.get('member')}"
+            self._error = ErlError.from_json({
+                "kind": last.get("kind"),
+                "message": f"{self.layout.root}: {self.ledger.failed} slices in a row failed",
+                "expected": "members that train",
+                "found": f"{last.get('member')}: {last.get('reason')}",
+                "remedy": f"erl train {run}/recipe.toml shows the failure alone",
+            })  # fmt: skip
+            return Outcome(self._error.exit_code, "failed", self._error)
+        target = evolve.reached(self.ledger, self.recipe)
+        full = not evolve.may_launch(self.ledger, self.recipe)
+        reason = "target reached" if target else "budget used" if full else "nobody is left to train"
+        self.record({"event": "finish", "reason": reason})
+        self._crown()
+        return Outcome(0, "finished")
+
+    # Writing
+
+    def record(self, *rows: Row) -> list[Row]:
+        """Rows that are on disk when this returns, as all before them."""
+        batch, self._unwritten = self._unwritten, []
+        first = len(batch)
+        for row in rows:
+            self._note(batch, row)
+        self.journal.write(batch)
+        return batch[first:]
+
+    def _note(self, batch: list[Row], row: Row) -> None:
+        """Number a row, and fold it."""
+        numbered = {"seq": self.ledger.board.seq + 1, "time": round(self.backend.now(), 3), **row}
+        if not self.ledger.add(numbered):
+            raise RuntimeError(f"a row that says nothing: {numbered}")
+        self._remember(numbered)
+        batch.append(numbered)
+
+    def _remember(self, row: Row) -> None:
+        if row.get("event") == "evaluate" and row.get("kind") == "confirm":
+            self._scores[row["member"]] = row
+
+    def _write_status(self, state: str, code: int | None = None, error: ErlError | None = None) -> None:
+        """At most once a second, unless the state changes."""
+        now = time.monotonic()
+        if state == self._state and now < self._due["status"] and code is None:
+            return
+        self._state, self._due["status"] = state, now + 1.0
+        ledger, base = self.ledger, self.recipe.base
+        write_json(
+            self.layout.status,
+            {
+                "kind": "tournament",
+                "state": state,
+                "pid": os.getpid(),
+                "time": time.time(),
+                "name": self.layout.root.name,
+                "env": base.env.id,
+                "backend": base.env.backend,
+                "algorithm": None,
+                "mode": self.recipe.section.mode,
+                "steps": ledger.spent_steps,
+                "seconds": round(ledger.active_seconds, 3),
+                "total_steps": self.recipe.budget_steps,
+                "target_return": base.train.target_return,
+                "target_reached": evolve.reached(ledger, self.recipe),
+                "slices": ledger.completed,
+                "exit_code": code,
+                "error": str(error) if error is not None else None,
+            },
+        )

@@ -1,0 +1,89 @@
+"""What users and GPUs ask of a tournament while it runs: other slots, a member less or more, a pause."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from erlcli.errors import ErlError
+from erlcli.runs.jsonl import Row
+from erlcli.tournament import evolve, slots
+
+if TYPE_CHECKING:
+    from erlcli.tournament.orchestrator import Orchestrator
+
+
+class Places:
+    """Answers requests, and changes the slots.
+
+    Args:
+        orchestrator: whose they are.
+    """
+
+    def __init__(self, orchestrator: Orchestrator) -> None:
+        self._o = orchestrator
+
+    def answer(self, row: Row) -> None:
+        """Do what a user asks for; the row that says so carries the request's id."""
+        kind, request, member = row["do"], str(row.get("id", "")), str(row.get("member"))
+        if kind in ("kill", "clone") and member not in (
+            self._o.ledger.alive if kind == "kill" else self._o.ledger.board.members
+        ):
+            known = "nobody of that name is in the race"
+            self._o.record({"event": "refuse", "do": kind, "reason": f"{member}: {known}", "request": request})
+        elif kind == "kill":
+            self._kill(member, {"event": "retire", "member": member, "reason": "killed by a user", "request": request})
+        elif kind == "clone":
+            spawn = evolve.clone(self._o.ledger, self._o.recipe, member) | {"request": request}
+            for written in self._o.record(spawn):
+                self._o.create(written)
+        elif kind == "slots":
+            self._scale(row, request)
+        else:
+            if kind == "stop":
+                self._o.stopping = True
+            self._o.record({"event": kind, "request": request})
+            if kind != "resume":
+                self._o.stop_all("paused" if kind == "pause" else "stopped")
+
+    def _kill(self, member: str, row: Row) -> None:
+        slot = next((slot for slot, task in self._o.busy.items() if task.member == member), None)
+        if slot is None:
+            self._o.record(row)
+            self._o.store.prune(self._o.ledger)
+        else:
+            self._o.killed[member] = row
+            self._o.stop(slot, "killed")
+
+    def _scale(self, row: Row, request: str) -> None:
+        """Other slots: members at those that go are checkpointed and parked."""
+        names = [str(name) for name in row["slots"]] if isinstance(row.get("slots"), list) else []
+        try:
+            slots.lay_out(names, (0,))
+            self._o.backend.resize([*names, *(slot for slot in self._o.busy if slot not in names)])
+        except ErlError as error:
+            self._o.record({"event": "refuse", "do": "slots", "reason": error.message, "request": request})
+            return
+        self._o.record({"event": "slots", "slots": names, "request": request})
+        self._leave()
+
+    def _leave(self) -> None:
+        for slot in self._o.busy:
+            if slot not in self._o.ledger.board.slots:
+                self._o.stop(slot, "slot removed")
+        self.fit()
+
+    def fit(self) -> None:
+        """Have the backend provide the slots there are, and those that are still to be left."""
+        names = self._o.ledger.board.slots
+        self._o.backend.resize([*names, *(slot for slot in self._o.busy if slot not in names)])
+
+    def pack_less(self, slot: str) -> bool:
+        """After a GPU ran out of memory: one slot less on it, if it has another."""
+        names = self._o.ledger.board.slots
+        gpu = slots.lay_out([slot], (0,))[0].gpu
+        fewer = slots.one_less(names, gpu) if gpu is not None else None
+        if fewer is None:
+            return False
+        self._o.record({"event": "slots", "slots": fewer, "why": f"out of memory on cuda:{gpu}"})
+        self._leave()
+        return True

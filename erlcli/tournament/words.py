@@ -1,0 +1,60 @@
+"""What a tournament has to tell, in words and as JSON."""
+
+from __future__ import annotations
+
+from erlcli.runs.journal import Journal
+from erlcli.runs.jsonl import Row, read_json
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.text import count
+
+
+def summary(layout: RunLayout) -> Row:
+    """A tournament in one JSON object: its status, and what its journal says about the champion."""
+    status, journal = read_json(layout.status) or {}, Journal(layout.root)
+    journal.refresh()
+    champion = journal.board.champion
+    keys = ("state", "mode", "steps", "total_steps", "seconds", "slices", "target_return", "target_reached")
+    return {
+        "run": str(layout.root),
+        **{key: status.get(key) for key in keys},
+        "members": len(journal.board.members),
+        "champion": champion.id if champion is not None else None,
+        "score": champion.score if champion is not None else None,
+        "ci": list(champion.ci) if champion is not None and champion.ci is not None else None,
+        "champion_path": str(layout.root / "champion") if champion is not None else None,
+    }
+
+
+def describe(row: Row) -> str | None:
+    """A row as a person reads it; None for those that say nothing new."""
+    event, member = row["event"], row.get("member")
+    if event == "spawn":
+        origin = f"from {row['parent']}" if row.get("parent") else "a founder"
+        changes = ", ".join(f"{key.rpartition('.')[2]} {_short(value)}" for key, value in row["changes"].items())
+        return f"{member}: {origin}" + (f"; {changes}" if changes else "")
+    if event == "evaluate":
+        low, high = row["ci"]
+        what = "confirmed" if row.get("kind") == "confirm" else "scored"
+        return f"{member}: {what} {row['mean']:.1f} [{low:.1f}, {high:.1f}] at {count(row['steps'])} steps"
+    if event == "promote":
+        return f"champion: {member}, mean return {row['mean']:.1f}"
+    if event in ("retire", "refuse"):
+        return f"{member + ': retired, ' if member else event + ': '}{row['reason']}"
+    if event == "slice_end" and row["why"] not in ("budget", "done"):
+        reason = f": {row['reason']}" if row.get("reason") else ""
+        return f"{member}: {row['why']} at {count(row['to_steps'])} steps{reason}"
+    if event == "slots":
+        return f"slots: {', '.join(row['slots']) or 'none'}"
+    plain = {
+        "generation": f"generation {row.get('number')}",
+        "park": f"{member}: parked",
+        "revive": f"{member}: goes on",
+        "pause": "paused",
+        "resume": "goes on",
+        "finish": f"finished: {row.get('reason')}",
+    }
+    return plain.get(event)
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,188 @@
+"""`erl tournament`, `erl scale`, and the other verbs on a tournament, as processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from erlcli.runs.jsonl import read
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.lock import is_owned
+from erlcli.tournament.ledger import fold
+
+COMMAND = [sys.executable, "-m", "erlcli"]
+SMALL = [
+    "env.backend=gymnasium", "env.num_envs=2", "algorithm.rollout_length=32", "algorithm.batch_size=64",
+    "algorithm.epochs=1", "train.total_steps=100_000", "tournament.slice.steps=320", "tournament.members=3",
+    "tournament.budget.steps=2_560", "tournament.evaluation.episodes=3", "tournament.evaluation.confirm_episodes=4",
+    "eval.num_envs=2", "network.hidden=[8]",
+]  # fmt: skip
+SETS = [part for setting in SMALL for part in ("--set", setting)]
+LONG = [*SETS, "--set", "tournament.budget.steps=50_000_000", "--set", "tournament.slice.steps=6400"]
+
+
+def erl(*arguments, **options):
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+def rows_of(root):
+    return read(root / "journal.jsonl")
+
+
+def wait_for(root, event, count=1, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while len([row for row in rows_of(root) if row["event"] == event]) < count:
+        assert time.monotonic() < deadline, rows_of(root)[-3:]
+        threading.Event().wait(0.05)
+
+
+def processes_of(root):
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(root) in process.cmdline():
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_until_gone(root, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while (left := processes_of(root)) or is_owned(root / "lock"):
+        assert time.monotonic() < deadline, left
+        threading.Event().wait(0.05)
+
+
+def test_json_is_one_value_and_lines_tell_the_story(tmp_path):
+    root = tmp_path / "run"
+    done = erl("tournament", "tournament_cartpole", *SETS, "--slots", 2, "--run-dir", root, "--json", "--seed", 3)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert (row["state"], row["exit_code"], row["slices"], row["mode"]) == ("finished", 0, 8, "tournament")
+    assert row["champion_path"] == str(root / "champion")
+    assert row["champion"] == fold(rows_of(root)).crown.member
+    done = erl("resume", root, "--no-tui", "--set", "tournament.budget.steps=3_200")
+    assert done.returncode == 0, done.stderr
+    assert "finished: budget used" in done.stdout
+    assert "erl eval" in done.stdout
+    assert max(len(line) for line in done.stdout.replace(str(root), "runs/t").splitlines()) <= 100
+    assert fold(rows_of(root)).completed == 10
+    done = erl("resume", root, "--set", "tournament.mode=pbt")
+    assert done.returncode == 2
+    assert "can't change within a tournament" in done.stderr
+
+
+def test_in_the_background_it_is_listed_scaled_stopped_and_resumed(tmp_path):
+    root = tmp_path / "run"
+    done = erl("tournament", "tournament_cartpole", *LONG, "--slots", 2, "--run-dir", root, "--detach")
+    assert done.returncode == 0, done.stderr
+    wait_for(root, "slice_start", 2)
+
+    listed = json.loads(erl("ps", "--json").stdout)
+    [mine] = [row for row in listed if row["path"] == str(root)]
+    assert (mine["state"], mine["algorithm"], mine["env"]) == ("running", "tournament", "CartPole-v1")
+    assert len(mine["pids"]) == 3
+
+    second = erl("resume", root)
+    assert second.returncode == 5
+
+    done = erl("scale", root, "--slots", 1)
+    assert done.returncode == 0, done.stderr
+    assert "1 slot: cpu:" in done.stdout
+    wait_for(root, "park")
+    done = erl("scale", root, "--gpus", "0-7") if not _gpus() else None
+    assert done is None or done.returncode == 2
+    assert erl("scale", root, "--slots", 3).returncode == 0
+    wait_for(root, "revive")
+
+    done = erl("stop", root)
+    assert done.returncode == 0, done.stderr
+    assert "erl resume" in done.stdout
+    wait_until_gone(root)
+    ledger = fold(rows_of(root))
+    assert not ledger.running()
+    assert len(ledger.board.slots) == 3
+    assert erl("scale", root, "--slots", 1).returncode == 2
+
+    done = erl("resume", root, "--no-tui", "--set", f"tournament.budget.steps={ledger.spent_steps + 1}")
+    assert done.returncode == 0, done.stderr
+    wait_until_gone(root)
+
+
+def _gpus():
+    from erlcli.tournament.slots import gpus
+
+    return gpus()
+
+
+@pytest.mark.parametrize(
+    ("number", "times", "code"),
+    [(signal.SIGINT, 1, 130), (signal.SIGINT, 2, 130), (signal.SIGTERM, 1, 130), (signal.SIGKILL, 1, -9)],
+)
+def test_signals_leave_nobody_behind(number, times, code, tmp_path):
+    root = tmp_path / "run"
+    command = [*COMMAND, "tournament", "tournament_cartpole", *LONG, "--slots", "2", "--run-dir", str(root), "--no-tui"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(root, "slice_start", 2)
+    for _ in range(times):
+        os.kill(process.pid, number)
+        threading.Event().wait(0.05)
+    assert process.wait(10) == code
+    wait_until_gone(root)
+    ledger = fold(rows_of(root))
+    if times == 1 and number != signal.SIGKILL:
+        assert not ledger.running()
+        for entry in ledger.alive.values():
+            if entry.begun:
+                member = RunLayout(root / "members" / entry.id)
+                assert int(max(path.name for path in member.checkpoints.glob("0*"))) == entry.steps
+
+
+def test_without_gpus_it_says_what_to_type_instead(tmp_path):
+    done = erl("tournament", "--gpus", "0-99", "--run-dir", tmp_path / "run")
+    assert done.returncode == 2
+    assert "not on this machine" in done.stderr
+    assert "--slots" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_no_tournament(tmp_path):
+    (tmp_path / "recipe.toml").touch()
+    done = erl("scale", tmp_path, "--slots", 1)
+    assert done.returncode == 2
+    assert "no tournament that is running" in done.stderr
+
+
+def test_a_directory_that_is_taken(tmp_path):
+    (tmp_path / "file").touch()
+    done = erl("tournament", "tournament_cartpole", "--slots", 1, "--run-dir", tmp_path)
+    assert done.returncode == 2
+    assert "is not empty" in done.stderr
+
+
+def test_a_space_that_fits_nothing_is_told_before_anything_is_made(tmp_path):
+    search = "tournament.search.algorithm.batch_size={kind='int', low=5000, high=6000}"
+    done = erl("tournament", "tournament_cartpole", "--set", search, "--slots", 1, "--run-dir", tmp_path / "run")
+    assert done.returncode == 2
+    assert "none gave a recipe that works" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_default_is_the_lunar_lander(tmp_path):
+    root = tmp_path / "run"
+    process = subprocess.Popen(
+        [*COMMAND, "tournament", "--slots", "1", "--run-dir", str(root), "--no-tui"], stdout=subprocess.PIPE, text=True
+    )
+    wait_for(root, "spawn", 8)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert "LunarLanderContinuous-v3" in (root / "recipe.toml").read_text()
