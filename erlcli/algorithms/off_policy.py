@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from erlcli.algorithms.config.off_policy import OffPolicyConfig
 from erlcli.core.algorithm import Algorithm, Context
-from erlcli.core.normalize import ObsNormalizer, RewardNormalizer
 from erlcli.core.optim import Optimizer
-from erlcli.core.policy import Policy
+from erlcli.core.policy import VectorPolicy
 from erlcli.core.replay import Priorities, Replay, Transitions
 from erlcli.core.seeding import derive, generator
 from erlcli.core.types import Box, Rollout
@@ -29,7 +28,7 @@ from erlcli.core.types import Box, Rollout
 FOLD = 256  # updates whose metrics are averaged at once
 
 
-class ExploringPolicy(Policy):
+class ExploringPolicy(VectorPolicy):
     """A policy that acts at random until the learner says that the warm-up is over.
 
     Args:
@@ -41,16 +40,9 @@ class ExploringPolicy(Policy):
     warmup: Tensor
 
     def __init__(self, obs: Box, obs_clip: float | None, warmup: bool) -> None:
-        super().__init__()
-        self.obs_ndim = len(obs.shape)
-        self.normalizer = ObsNormalizer(obs.shape, obs_clip) if obs_clip is not None else None
+        super().__init__(obs, obs_clip)
         self.register_buffer("warmup", torch.tensor(warmup))
         self.extras = {}
-
-    def features(self, obs: Tensor) -> Tensor:
-        """(..., *obs) of any dtype to flat float32 (..., F), normalised where the recipe says so."""
-        obs = self.normalizer(obs) if self.normalizer is not None else obs.to(torch.float32)
-        return obs if self.obs_ndim == 1 else obs.flatten(-self.obs_ndim) if self.obs_ndim else obs.unsqueeze(-1)
 
 
 class OffPolicyAlgorithm(Algorithm):
@@ -93,12 +85,7 @@ class OffPolicyAlgorithm(Algorithm):
             storage=self.device if replay.device == "learner" else torch.device("cpu"),
             priorities=Priorities(replay.alpha, replay.priority_floor) if replay.prioritized else None,
         )
-        normalize = context.normalize
-        self.reward_normalizer = (
-            RewardNormalizer(context.spec.num_envs, config.gamma, normalize.reward_clip).to(self.device)
-            if normalize.reward
-            else None
-        )
+        self.reward_normalizer = context.reward_normalizer(config.gamma)
         self.networks: dict[str, nn.Module] = {}
         self.optimizers: dict[str, Optimizer] = {}
         self.generator = generator(context.seed, "learner", device=self.device)

@@ -27,7 +27,6 @@ from erlcli.algorithms.config.ppo import PPOConfig
 from erlcli.core import distributions
 from erlcli.core.algorithm import Algorithm, Context, Supports
 from erlcli.core.networks import Critic, mlp
-from erlcli.core.normalize import RewardNormalizer
 from erlcli.core.optim import Optimizer
 from erlcli.core.policy import ActorPolicy
 from erlcli.core.returns import gae, next_values
@@ -83,12 +82,7 @@ class PPO(Algorithm):
             max_grad_norm=config.max_grad_norm,
             collective=context.collective,
         )
-        normalize = context.normalize
-        self.reward_normalizer = (
-            RewardNormalizer(context.spec.num_envs, config.gamma, normalize.reward_clip).to(self.device)
-            if normalize.reward
-            else None
-        )
+        self.reward_normalizer = context.reward_normalizer(config.gamma)
         self.generator = generator(context.seed, "learner", device=self.device)
 
     @classmethod

@@ -24,7 +24,6 @@ from torch import Tensor
 from erlcli.algorithms.config.pqn import PQNConfig
 from erlcli.algorithms.dqn import QPolicy, plain_network
 from erlcli.core.algorithm import Algorithm, Context, Supports
-from erlcli.core.normalize import RewardNormalizer
 from erlcli.core.optim import Optimizer
 from erlcli.core.returns import gae, next_values
 from erlcli.core.seeding import generator
@@ -53,12 +52,7 @@ class PQN(Algorithm):
             max_grad_norm=config.max_grad_norm,
             collective=context.collective,
         )
-        normalize = context.normalize
-        self.reward_normalizer = (
-            RewardNormalizer(context.spec.num_envs, config.gamma, normalize.reward_clip).to(self.device)
-            if normalize.reward
-            else None
-        )
+        self.reward_normalizer = context.reward_normalizer(config.gamma)
         self.generator = generator(context.seed, "learner", device=self.device)
 
     @classmethod

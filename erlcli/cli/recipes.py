@@ -37,10 +37,13 @@ def recipes(
         target = "-" if row.target_return is None else f"{row.target_return:g}"
         return [row.name, row.env, row.algorithm, target, count(row.total_steps)]
 
-    for line in table(["NAME", "TASK", "ALGORITHM", "TARGET", "STEPS"], [cells(row) for row in rows]):
-        print(line)
+    head = ["NAME", "TASK", "ALGORITHM", "TARGET", "STEPS"]
+    print("\n".join(table(head, [cells(row) for row in rows if row.mode is None])))
+    if any(row.mode is not None for row in rows):
+        print("\n".join(["", *table(["TOURNAMENT", *head[1:]], [cells(row) for row in rows if row.mode is not None])]))
     if sys.stdout.isatty():
-        print("\nerl train NAME trains one; erl recipes show NAME prints it; erl recipes new FILE starts one")
+        print("\nerl train NAME or erl tournament NAME trains one; erl recipes show NAME prints it;")
+        print("erl recipes new FILE starts one")
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -117,7 +120,8 @@ def new(
 
     _write(file, starter(Wish(env, algorithm, source), file.absolute().parent), replace=force)
     print(f"wrote {file}; next: erl train {file}")
-    tuned = [row.name for row in summaries() if row.env == env and algorithm in (None, row.algorithm)]
+    runs = [row for row in summaries() if row.mode is None]
+    tuned = [row.name for row in runs if row.env == env and algorithm in (None, row.algorithm)]
     if source is None and tuned:
         print(f"shipped for {env}: {', '.join(tuned)}; --from takes one's values over")
 
@@ -147,13 +151,16 @@ def check(
     files: Annotated[list[str], typer.Argument(help="Paths of recipes, or names of shipped ones.")],
     json_output: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
 ) -> None:
-    """Say for each recipe whether erl train would take it; leaves with 2 if one is bad."""
-    from erlcli.recipe.load import load
+    """Say for each recipe whether erl train or erl tournament would take it.
+
+    Leaves with 2 if one is bad.
+    """
+    from erlcli.recipe.tournament import load_any
 
     verdicts = []
     for file in files:
         try:
-            recipe = load(file)
+            recipe, mode = load_any(file)
         except RecipeError as error:
             verdicts.append({"file": file, "ok": False, "error": error.to_json()})
             if not json_output:
@@ -162,7 +169,8 @@ def check(
         verdicts.append({"file": file, "ok": True, "error": None})
         if not json_output:
             steps = count(recipe.train.total_steps)
-            print(f"{file}: ok ({recipe.env.id}, {recipe.algorithm.name}, {steps} steps)", flush=True)
+            what = f"{recipe.env.id}, {recipe.algorithm.name}, {steps} steps" + (f", {mode}" if mode else "")
+            print(f"{file}: ok ({what})", flush=True)
     if json_output:
         print_json(verdicts)
     if not all(verdict["ok"] for verdict in verdicts):

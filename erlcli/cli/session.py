@@ -7,25 +7,22 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
-from erlcli.cli import dashboard
+from erlcli.cli import background, dashboard
 from erlcli.cli.live import PlainView, Watcher
 from erlcli.cli.output import count, fail, print_json, seconds, shorten
-from erlcli.engine.child import describe_exit
 from erlcli.engine.plan import resolve
 from erlcli.engine.supervisor import Outcome, Supervisor, outcome_of
 from erlcli.envs.config import choose_backend, env_config
 from erlcli.envs.offscreen import has_display
-from erlcli.errors import ErlError, RecipeError
+from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe, dump, load
-from erlcli.runs import control
 from erlcli.runs.jsonl import write_text
-from erlcli.runs.layout import RunLayout, check_name, next_free
+from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock, is_owned, read_owner
 from erlcli.runs.view import RunView
 
@@ -44,29 +41,10 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     recipe = load(reference, overrides)
     backend, why = choose_backend(env_config(recipe.env, recipe.env.num_envs))
     recipe = resolve(recipe, backend)
-    if run_dir is not None:
-        root = run_dir
-    elif name is not None:
-        root = Path("runs") / check_name(name)
-    else:
-        root = next_free(Path("runs"), Path(reference).name.removesuffix(".toml"))
-    layout = RunLayout(root.absolute())
-    try:
+    layout = background.place(reference, name, run_dir)
+    with background.making(layout):
         layout.create()
         layout.recipe.write_text(HEADER + dump(recipe))
-    except FileExistsError:
-        raise RecipeError(
-            f"{root}: exists and is not empty",
-            expected="a new or empty directory",
-            found="a run" if layout.recipe.exists() else "other files",
-            remedy=f"erl resume {root}, or another --name or --run-dir",
-        ) from None
-    except OSError as error:
-        raise RecipeError(
-            f"{root}: can't be written: {error.strerror}",
-            expected="a writable place with free space",
-            remedy="another --run-dir",
-        ) from None
     print(f"env backend: {backend}, because {why}", file=sys.stderr)
     return layout
 
@@ -138,7 +116,7 @@ def drive(layout: RunLayout, lock: RunLock, *, plain: bool, detach: bool, json_o
         json_output: print a JSON summary at the end, and nothing else on stdout.
     """
     if detach:
-        start(layout, lock, wait=True)
+        _start(layout, lock, wait=True)
         print("\n".join(detached_lines(layout)))
         return 0
     fresh = not any(layout.checkpoints.iterdir())
@@ -154,17 +132,10 @@ def drive(layout: RunLayout, lock: RunLock, *, plain: bool, detach: bool, json_o
 
 def _with_dashboard(layout: RunLayout, lock: RunLock, *, fresh: bool) -> int:
     """Train in a session of its own, with the dashboard beside it, until one of them ends; the exit code."""
-    process = start(layout, lock, wait=False)
-    code = dashboard.show(layout.root, owns=True, on_signal=lambda number: control.stop(layout))
-    if process.poll() is None and not layout.stop_request.exists():
-        print("\n".join(detached_lines(layout)), flush=True)
-        if code == 0:
-            return 0
-        fail(ErlError(f"the dashboard {describe_exit(code)}", remedy="training goes on without it"))
-        return 1
-    if process.poll() is None:
-        print(f"{shorten(layout.root)}: saving a checkpoint", file=sys.stderr)
-    exit_code = process.wait()
+    process = _start(layout, lock, wait=False)
+    exit_code = background.beside_dashboard(layout, process, detached_lines(layout))
+    if exit_code is None:
+        return 0
     return _conclude(layout, outcome_of(layout, exit_code), fresh=fresh, json_output=False)
 
 
@@ -211,33 +182,8 @@ def closing_lines(view: RunView, state: str) -> list[str]:
     return lines
 
 
-def start(layout: RunLayout, lock: RunLock, *, wait: bool) -> subprocess.Popen[bytes]:
-    """Start a supervisor in a session of its own, and hand it the lock.
-
-    Args:
-        layout: the run.
-        lock: of it.
-        wait: until it is there.
-
-    Raises:
-        ErlError: it does not come.
-    """
-    log = layout.output("supervisor")
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "erlcli.engine.supervisor", str(layout.root), str(lock.fd)],
-            pass_fds=(lock.fd,),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    while wait and not layout.status.exists():
-        if process.poll() is not None:
-            raise ErlError(f"{layout.root}: the supervisor did not start", found=log.read_text()[-500:])
-        time.sleep(0.02)
-    lock.release()
-    return process
+def _start(layout: RunLayout, lock: RunLock, *, wait: bool) -> subprocess.Popen[bytes]:
+    return background.start(layout, lock, "erlcli.engine.supervisor", "supervisor", wait=wait)
 
 
 def detached_lines(layout: RunLayout) -> list[str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from erlcli.cli.output import count, fail, print_json, seconds, shorten
-from erlcli.errors import ErlError, RecipeError
+from erlcli.errors import RecipeError
 
 if TYPE_CHECKING:
     import subprocess
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from erlcli.runs.lock import RunLock
 
 JOURNAL = "journal.jsonl"
+ROLE = "orchestrator"
 
 
 def tournament(
@@ -71,10 +71,10 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     """
     import dataclasses
 
+    from erlcli.cli import background
     from erlcli.engine.plan import resolve
     from erlcli.envs.config import choose_backend, env_config
     from erlcli.recipe.tournament import load_tournament
-    from erlcli.runs.layout import RunLayout, check_name, next_free
     from erlcli.tournament.evolve import founder
     from erlcli.tournament.ledger import Ledger
     from erlcli.tournament.session import HEADER
@@ -83,14 +83,8 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     founder(Ledger(), found, founding=True)  # a space that fits nothing is told now
     backend, why = choose_backend(env_config(found.base.env, found.base.env.num_envs))
     found = dataclasses.replace(found, base=resolve(found.base, backend))
-    if run_dir is not None:
-        root = run_dir
-    elif name is not None:
-        root = Path("runs") / check_name(name)
-    else:
-        root = next_free(Path("runs"), Path(reference).name.removesuffix(".toml"))
-    layout = RunLayout(root.absolute())
-    try:
+    layout = background.place(reference, name, run_dir)
+    with background.making(layout):
         layout.root.mkdir(parents=True, exist_ok=True)
         if any(layout.root.iterdir()):
             raise FileExistsError
@@ -98,19 +92,6 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
             (layout.root / folder).mkdir()
         (layout.root / JOURNAL).touch()
         layout.recipe.write_text(HEADER + found.dump())
-    except FileExistsError:
-        raise RecipeError(
-            f"{root}: exists and is not empty",
-            expected="a new or empty directory",
-            found="a tournament" if (layout.root / JOURNAL).exists() else "other files",
-            remedy=f"erl resume {root}, or another --name or --run-dir",
-        ) from None
-    except OSError as error:
-        raise RecipeError(
-            f"{root}: can't be written: {error.strerror}",
-            expected="a writable place with free space",
-            remedy="another --run-dir",
-        ) from None
     print(f"env backend: {backend}, because {why}", file=sys.stderr)
     return layout
 
@@ -154,7 +135,7 @@ def drive(layout: RunLayout, lock: RunLock, names: list[str], *, plain: bool, de
     from erlcli.cli import dashboard
 
     if detach:
-        start(layout, lock, names, wait=True)
+        _start(layout, lock, names, wait=True)
         print("\n".join(_detached(layout)))
         return 0
     if dashboard.is_possible() and not plain and not json_output:
@@ -196,54 +177,20 @@ class _Lines:
 
 def _with_dashboard(layout: RunLayout, lock: RunLock, names: list[str]) -> int:
     """Run it in a session of its own, with the dashboard beside it, until one of them ends; the exit code."""
-    from erlcli.cli import dashboard
-    from erlcli.engine.child import describe_exit
-    from erlcli.engine.supervisor import Outcome
-    from erlcli.runs import control
-    from erlcli.runs.jsonl import read_json
+    from erlcli.cli import background
+    from erlcli.engine.supervisor import outcome_of
 
-    process = start(layout, lock, names, wait=False)
-    code = dashboard.show(layout.root, owns=True, on_signal=lambda number: control.stop(layout))
-    if process.poll() is None and not layout.stop_request.exists():
-        print("\n".join(_detached(layout)), flush=True)
-        if code == 0:
-            return 0
-        fail(ErlError(f"the dashboard {describe_exit(code)}", remedy="training goes on without it"))
-        return 1
-    if process.poll() is None:
-        print(f"{shorten(layout.root)}: saving checkpoints", file=sys.stderr)
-    exit_code = process.wait()
-    row = read_json(layout.error("orchestrator"))
-    error = ErlError.from_json(row) if row is not None and exit_code not in (0, 130) else None
-    state = str((read_json(layout.status) or {}).get("state", "failed"))
-    return _conclude(layout, Outcome(exit_code if exit_code >= 0 else 1, state, error), json_output=False)
+    process = _start(layout, lock, names, wait=False)
+    exit_code = background.beside_dashboard(layout, process, _detached(layout))
+    if exit_code is None:
+        return 0
+    return _conclude(layout, outcome_of(layout, exit_code, ROLE), json_output=False)
 
 
-def start(layout: RunLayout, lock: RunLock, names: list[str], *, wait: bool) -> subprocess.Popen[bytes]:
-    """Start an orchestrator in a session of its own, and hand it the lock.
+def _start(layout: RunLayout, lock: RunLock, names: list[str], *, wait: bool) -> subprocess.Popen[bytes]:
+    from erlcli.cli import background
 
-    Raises:
-        ErlError: it does not come.
-    """
-    import subprocess
-
-    layout.status.unlink(missing_ok=True)
-    log = layout.output("orchestrator")
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "erlcli.tournament.session", str(layout.root), str(lock.fd), *names],
-            pass_fds=(lock.fd,),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    while wait and not layout.status.exists():
-        if process.poll() is not None:
-            raise ErlError(f"{layout.root}: the orchestrator did not start", found=log.read_text()[-500:])
-        time.sleep(0.02)
-    lock.release()
-    return process
+    return background.start(layout, lock, "erlcli.tournament.session", ROLE, names, wait=wait)
 
 
 def _detached(layout: RunLayout) -> list[str]:

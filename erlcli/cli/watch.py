@@ -25,6 +25,7 @@ def watch(
     """
     from erlcli.cli import dashboard
     from erlcli.cli.session import closing_lines, detached_lines
+    from erlcli.engine.child import describe_exit
     from erlcli.runs.layout import RunLayout
     from erlcli.runs.view import RunView
 
@@ -44,13 +45,7 @@ def watch(
         view.refresh()
         print("\n".join(detached_lines(layout) if view.is_live else closing_lines(view, view.state)))
     if code:
-        raise ErlError(f"the dashboard {_ended(code)}", remedy="training was not touched by it")
-
-
-def _ended(code: int) -> str:
-    from erlcli.engine.child import describe_exit
-
-    return describe_exit(code)
+        raise ErlError(f"the dashboard {describe_exit(code)}", remedy="training was not touched by it")
 
 
 def _check(path: Path, run: Path | None) -> None:

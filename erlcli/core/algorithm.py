@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from erlcli.core.collective import Collective
+from erlcli.core.normalize import RewardNormalizer
 from erlcli.core.policy import Policy
 from erlcli.core.replay import Replay
 from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete, Rollout
@@ -54,6 +55,12 @@ class Context:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 0
     collective: Collective = field(default_factory=Collective)
+
+    def reward_normalizer(self, gamma: float) -> RewardNormalizer | None:
+        """On the learner's device; None where the recipe wants none. `gamma` discounts its running return."""
+        if not self.normalize.reward:
+            return None
+        return RewardNormalizer(self.spec.num_envs, gamma, self.normalize.reward_clip).to(self.device)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,26 @@ class Policy(nn.Module, ABC):
         """Exploit: (N, *obs) to actions; used by evaluation and export."""
 
 
-class ActorPolicy(Policy):
+class VectorPolicy(Policy):
+    """A policy over flat observations, which may be normalised.
+
+    Args:
+        obs: the observation space.
+        obs_clip: bound of normalised observations, or None to leave observations as they are.
+    """
+
+    def __init__(self, obs: Box, obs_clip: float | None) -> None:
+        super().__init__()
+        self.obs_ndim = len(obs.shape)
+        self.normalizer = ObsNormalizer(obs.shape, obs_clip) if obs_clip is not None else None
+
+    def features(self, obs: Tensor) -> Tensor:
+        """(..., *obs) of any dtype to flat float32 (..., F), normalised where the recipe says so."""
+        obs = self.normalizer(obs) if self.normalizer is not None else obs.to(torch.float32)
+        return obs if self.obs_ndim == 1 else obs.flatten(-self.obs_ndim) if self.obs_ndim else obs.unsqueeze(-1)
+
+
+class ActorPolicy(VectorPolicy):
     """A stochastic policy: normaliser, network, distribution.
 
     Args:
@@ -67,9 +86,7 @@ class ActorPolicy(Policy):
         layer_norm: bool,
         obs_clip: float | None,
     ) -> None:
-        super().__init__()
-        self.obs_ndim = len(obs.shape)
-        self.normalizer = ObsNormalizer(obs.shape, obs_clip) if obs_clip is not None else None
+        super().__init__(obs, obs_clip)
         self.network = mlp(
             obs.size,
             hidden,
@@ -82,11 +99,6 @@ class ActorPolicy(Policy):
         self.action_shape = distribution.action_shape
         self.action_dtype = distribution.action_dtype
         self.extras = {"log_prob": ((), torch.float32)}
-
-    def features(self, obs: Tensor) -> Tensor:
-        """(..., *obs) of any dtype to flat float32 (..., F), normalised where the recipe says so."""
-        obs = self.normalizer(obs) if self.normalizer is not None else obs.to(torch.float32)
-        return obs if self.obs_ndim == 1 else obs.flatten(-self.obs_ndim) if self.obs_ndim else obs.unsqueeze(-1)
 
     def params(self, features: Tensor) -> Tensor:
         """Distribution parameters for `features`."""

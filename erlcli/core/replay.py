@@ -222,8 +222,8 @@ class Replay:
         """Store last observations of rows counted from row `head` of the ring."""
         if not len(final.index):
             return
-        index = final.index[final.index[:, 0].argsort(stable=True)]  # rows are forgotten in their order
-        obs = final.obs[final.index[:, 0].argsort(stable=True)]
+        order = final.index[:, 0].argsort(stable=True)  # rows are forgotten in their order
+        index, obs = final.index[order], final.obs[order]
         if len(index) > self._finals.free:
             moved = self._finals.grow(len(index))
             kept = self._slot >= 0

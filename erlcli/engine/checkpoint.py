@@ -24,6 +24,7 @@ from torch import Tensor
 
 from erlcli.engine.replay_parts import Part
 from erlcli.errors import DamagedError
+from erlcli.runs.jsonl import sync_path
 from erlcli.runs.layout import RunLayout
 
 POLICY, LEARNER, STATE, MANIFEST = "policy.safetensors", "learner.safetensors", "state.json", "manifest.json"
@@ -73,12 +74,12 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         files |= {part.path.name: {"bytes": part.bytes, "sha256": part.sha256} for part in parts}  # synced already
         (temporary / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}))
         for name in (POLICY, LEARNER, STATE, MANIFEST):
-            _sync(temporary / name)
-        _sync(temporary)
+            sync_path(temporary / name)
+        sync_path(temporary)
         if path.exists():
             os.rename(path, aside)  # not removed: a death in the middle of that would leave half of it
         os.rename(temporary, path)
-        _sync(path.parent)
+        sync_path(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(aside, ignore_errors=True)
@@ -251,14 +252,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path.name}: no JSON object")
     return value
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -19,6 +19,7 @@ from safetensors.torch import save as save_bytes
 
 from erlcli.core.replay import Replay
 from erlcli.core.types import FinalObs, Rollout
+from erlcli.runs.jsonl import sync_path
 
 PART_BYTES = 4 << 20  # written and synced in hundredths of a second, also on a busy machine in well below one
 COLUMNS = ("obs", "action", "reward", "terminated", "truncated", "valid")
@@ -51,7 +52,7 @@ class Part:
             os.link(self.path, path)
         except OSError:
             shutil.copyfile(self.path, path)  # what is wrong with the disk is wrong with this too, and raised
-            _sync(path)
+            sync_path(path)
         return Part(path, self.bytes, self.sha256)
 
 
@@ -135,7 +136,7 @@ def write(path: Path, rollout: Rollout) -> Part:
     data = save_bytes(tensors)
     try:
         path.write_bytes(data)
-        _sync(path)
+        sync_path(path)
     except OSError:
         path.unlink(missing_ok=True)
         raise
@@ -151,11 +152,3 @@ def read(path: Path) -> Rollout:
     tensors = load_file(path)
     final = FinalObs(tensors["final_index"], tensors["final_obs"])
     return Rollout(**{name: tensors[name] for name in COLUMNS}, final_obs=final, extras={}, version=0)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erlcli.engine.child import leave_now, on_orphaned
+from erlcli.engine.status import status_row
 from erlcli.errors import ErlError
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs import control
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from erlcli.engine.loop import Loop
 
 PROCESS = "learner"  # of the member's run, for its readers
+ALIVE_SECONDS = 1.0  # between two signs of life during an evaluation
 LOCK_SECONDS = 5.0  # a slice that was killed a moment ago may hold the lock for as long as its process dies
 
 
@@ -174,7 +176,16 @@ class Work:
         position = PositionLog(self.layout.position(PROCESS)) if scoring else None
         config = env_config(recipe.env, min(recipe.eval.num_envs, episodes))
         evaluation = Evaluation(config, seed, position=position)
-        progress = (lambda _: beat.progress("env step")) if beat is not None else None
+        told = time.monotonic()
+
+        def progress(_: int) -> None:
+            nonlocal told
+            if beat is not None:
+                beat.progress("env step")
+            if time.monotonic() - told >= ALIVE_SECONDS:
+                told = time.monotonic()
+                self.reply("alive")
+
         try:
             scores = evaluation.run(policy, range(episodes), on_step=progress, stop=stop)
         finally:
@@ -233,6 +244,7 @@ class Slice:
         self.attempt = int(earlier.get("attempt", 0)) + 1
         self.recipe = load(self.layout.recipe)
         self.started = time.monotonic()
+        self.events = EventLog(self.layout, PROCESS, self.attempt)
         self.setup_seconds = 0.0
         self.facts: Row = {}
         self.stacks = self.layout.error(PROCESS).with_suffix(".stack").open("w")
@@ -253,8 +265,9 @@ class Slice:
         finally:
             beat.close("stopped")
             self._refuse_requests()
+            self.events.close()
             self._write_status(state, code, problem or None)
-            faulthandler.unregister(signal.SIGUSR1)
+            faulthandler.register(signal.SIGUSR1)  # never without a handler: the signal would end the process
             self.stacks.close()
 
     def _train_and_score(self, beat: Heartbeat) -> bool:
@@ -263,7 +276,7 @@ class Slice:
 
         from erlcli.engine import build
 
-        events = EventLog(self.layout, PROCESS, self.attempt)
+        events = self.events
         device = build.device(self.recipe.train.device)
         torch.set_num_threads(build.threads(self.recipe))
         loop = self._train(beat, events, device)
@@ -315,31 +328,20 @@ class Slice:
         """Answer what users have asked of the run: its tournament decides about it."""
         for row in control.take(self.layout):
             message = "refused: a member's tournament decides about it"
-            events = EventLog(self.layout, PROCESS, self.attempt)
-            events.write("request", message, level="warning", request=str(row.get("id", "")), do=row["do"])
+            self.events.write("request", message, level="warning", request=str(row.get("id", "")), do=row["do"])
 
     def _write_status(self, state: str, code: int | None = None, error: str | None = None) -> None:
-        recipe, beat = self.recipe, self.facts
-        write_json(
-            self.layout.status,
-            {
-                "state": state,
-                "pid": os.getpid(),
-                "attempt": self.attempt,
-                "time": time.time(),
-                "name": self.layout.root.name,
-                "env": recipe.env.id,
-                "backend": recipe.env.backend,
-                "algorithm": recipe.algorithm.name,
-                "steps": int(beat.get("steps", 0)),
-                "seconds": float(beat.get("seconds", 0.0)),
-                "total_steps": recipe.train.total_steps,
-                "target_return": recipe.train.target_return,
-                "target_reached": False,
-                "exit_code": code,
-                "error": error,
-            },
+        row = status_row(
+            self.layout.root.name,
+            self.recipe,
+            state,
+            attempt=self.attempt,
+            steps=int(self.facts.get("steps", 0)),
+            seconds=float(self.facts.get("seconds", 0.0)),
+            exit_code=code,
+            error=error,
         )
+        write_json(self.layout.status, row)
 
 
 @contextlib.contextmanager
@@ -372,6 +374,7 @@ def main(arguments: list[str]) -> int:
     on_orphaned(int(lifeline), leave_now)
     inbox = Inbox(int(requests))
     faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # stacks go to the slot's log
     import erlcli.engine.evaluate
     import erlcli.engine.learner  # noqa: F401 - the seconds that they take are over before the first order comes
 

@@ -5,21 +5,18 @@ It imports neither torch nor environments, so it starts at once, stays small, an
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-from erlcli.engine.child import Child, describe_exit
+from erlcli.engine.child import Child
 from erlcli.engine.failures import died, hung, reported, tail_of
 from erlcli.engine.gpu import GpuMonitor
+from erlcli.engine.status import status_row
+from erlcli.engine.stop_signals import StopSignals
 from erlcli.errors import ErlError
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs import control
@@ -66,7 +63,7 @@ class Supervisor:
         self._events = EventLog(layout, PROCESS, self.attempt + 1)
         self._learner: Child | None = None
         self._evaluator: Child | None = None
-        self._stops = 0  # requests by signal
+        self._signals = StopSignals()
         self._reached = False
         self._error: ErlError | None = None
         self._hangs: dict[str, ErlError] = {}  # why a process was killed, by its name
@@ -84,10 +81,10 @@ class Supervisor:
             shutil.rmtree(request) if request.is_dir() else request.unlink()
         for unfinished in self.layout.checkpoints.glob(".*"):  # of processes that were killed while they wrote
             unfinished.unlink() if unfinished.is_symlink() else shutil.rmtree(unfinished)
-        handlers = self._install_handlers()
         gpus = GpuMonitor(self.layout)
         try:
-            outcome = self._supervise(tick)
+            with self._signals:
+                outcome = self._supervise(tick)
         except BaseException:
             self._end_all()
             self._write_status("failed", 1)
@@ -95,29 +92,18 @@ class Supervisor:
         finally:
             gpus.close()
             self._refuse_late()
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
         if outcome.error is not None:
             write_json(self.layout.error(PROCESS), outcome.error.to_json())
         self._write_status(outcome.state, outcome.exit_code, outcome.error)
         tick()
         return outcome
 
-    def _install_handlers(self) -> dict[int, Any]:
-        if threading.current_thread() is not threading.main_thread():
-            return {}
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        return {number: signal.signal(number, self._on_signal) for number in numbers}
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stops += 1
-
     def _supervise(self, tick: Callable[[], None]) -> Outcome:
         self._write_status("starting")
         self._start_learner()
         self._evaluator = self._spawn("evaluator")
         code = self._watch_learner(tick)
-        if self._stops >= 2:
+        if self._signals.count >= 2:
             self._end_all()
             return Outcome(INTERRUPTED, "interrupted")
         if code == 0:
@@ -136,7 +122,7 @@ class Supervisor:
 
     def _asked_to_stop(self) -> bool:
         """By a signal, or by a user's request in the control folder."""
-        return self._stops > 0 or (read_json(self.layout.stop_request) or {}).get("reason") == "user"
+        return self._signals.count > 0 or (read_json(self.layout.stop_request) or {}).get("reason") == "user"
 
     def _spawn(self, role: str) -> Child:
         for path in (self.layout.error(role), self.layout.position(role)):
@@ -162,7 +148,7 @@ class Supervisor:
                 raise RuntimeError("no processes to watch")
             code = learner.wait(TICK_SECONDS)
             tick()
-            self._write_status("stopping" if self._stops or self.layout.stop_request.exists() else "running")
+            self._write_status("stopping" if self._signals.count or self.layout.stop_request.exists() else "running")
             if self._out_of_patience():
                 learner.end()
                 return 0
@@ -186,7 +172,7 @@ class Supervisor:
         if self._asked is None and self._asked_to_stop():
             self._asked = time.monotonic()
             write_json(self.layout.stop_request, {"reason": "user"})
-        if self._stops >= 2:
+        if self._signals.count >= 2:
             return True
         late = self._asked is not None and time.monotonic() - self._asked > LEAVE_SECONDS
         if late:
@@ -297,44 +283,34 @@ class Supervisor:
             return
         self._state, self._status_due = state, now + 1.0
         row = read_json(self.layout.process("learner")) or {}
-        recipe = self.recipe
-        status = {
-            "state": "paused" if state == "running" and row.get("phase") == "paused" else state,
-            "pid": os.getpid(),
-            "attempt": self.attempt,
-            "time": time.time(),
-            "name": self.layout.root.name,
-            "env": recipe.env.id,
-            "backend": recipe.env.backend,
-            "algorithm": recipe.algorithm.name,
-            "steps": int(row.get("steps", 0)),
-            "seconds": float(row.get("seconds", 0.0)),
-            "total_steps": recipe.train.total_steps,
-            "target_return": recipe.train.target_return,
-            "target_reached": self._reached,
-            "exit_code": code,
-            "error": str(error) if error is not None else None,
-        }
+        status = status_row(
+            self.layout.root.name,
+            self.recipe,
+            "paused" if state == "running" and row.get("phase") == "paused" else state,
+            attempt=self.attempt,
+            steps=int(row.get("steps", 0)),
+            seconds=float(row.get("seconds", 0.0)),
+            reached=self._reached,
+            exit_code=code,
+            error=str(error) if error is not None else None,
+        )
         try:
             write_json(self.layout.status, status)
         except OSError as problem:  # the learner meets the same disk, and says what to do
             print(f"{self.layout.status}: {problem.strerror}", file=sys.stderr)
 
 
-def outcome_of(layout: RunLayout, exit_code: int) -> Outcome:
-    """How a run ended whose supervisor was a process of its own, and has left with `exit_code`."""
-    if exit_code < 0:
-        error = ErlError(
-            f"the supervisor {describe_exit(exit_code)}",
-            found=tail_of(layout.output(PROCESS)) or "no last words",
-            remedy=f"the last checkpoint is kept: erl resume {layout.root}",
-        )
-        return Outcome(1, "failed", error)
-    status = read_json(layout.status) or {}
-    error_then = reported(PROCESS, layout) if exit_code not in (0, INTERRUPTED) else None
-    if exit_code == 1 and error_then is None:
-        error_then = ErlError("the supervisor failed", found=tail_of(layout.output(PROCESS)))
-    return Outcome(exit_code, str(status.get("state", "failed")), error_then)
+def outcome_of(layout: RunLayout, exit_code: int, owner: str = PROCESS) -> Outcome:
+    """How a directory's owner ended that was a process of its own, and has left with `exit_code`."""
+    if exit_code in (0, INTERRUPTED):
+        error = None
+    elif exit_code > 0:
+        last_words = tail_of(layout.output(owner)) or "no last words"
+        error = reported(owner, layout) or ErlError(f"the {owner} failed", found=last_words)
+    else:
+        error = died(owner, exit_code, layout, f"the last checkpoint is kept: erl resume {layout.root}")
+        return Outcome(1, "failed", ErlError(error.message, found=error.found, remedy=error.remedy))
+    return Outcome(exit_code, str((read_json(layout.status) or {}).get("state", "failed")), error)
 
 
 def main(arguments: list[str]) -> int:

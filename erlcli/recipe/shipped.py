@@ -38,13 +38,14 @@ class Summary:
     """A shipped recipe in one row.
 
     Attributes:
-        name: what `erl train` takes.
+        name: what `erl train` takes, or `erl tournament`.
         title: the first comment of the file.
         env: id of the task.
         algorithm: name of the algorithm.
         target_return: mean return that ends the run; None for none.
         total_steps: budget in env transitions.
         path: of the file.
+        mode: of a tournament; None for a single run.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Summary:
     target_return: float | None
     total_steps: int
     path: str
+    mode: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The row as a JSON object."""
@@ -61,13 +63,13 @@ class Summary:
 
 
 def summaries() -> list[Summary]:
-    """A row for each shipped recipe, sorted by name.
+    """A row for each shipped recipe: those of single runs, then those of tournaments, each sorted by name.
 
     Raises:
         RecipeError: none came with this installation.
     """
     rows = []
-    for name, path in paths().items():
+    for name, path in (paths() | tournaments()).items():
         text = read_text(path)
         data = parse(text, str(path))
         train, env, algorithm = data["train"], data["env"], data["algorithm"]
@@ -80,6 +82,7 @@ def summaries() -> list[Summary]:
                 train.get("target_return"),
                 train["total_steps"],
                 str(path),
+                data["tournament"]["mode"] if "tournament" in data else None,
             )
         )
     if not rows:

@@ -14,7 +14,7 @@ from erlcli.algorithms import registry
 from erlcli.errors import RecipeError
 from erlcli.recipe import space as spaces
 from erlcli.recipe.explain import check_numbers, explain
-from erlcli.recipe.load import AnyRecipe, anchored, merge, read_toml, validate
+from erlcli.recipe.load import AnyRecipe, anchored, load, merge, read_toml, validate
 from erlcli.recipe.schema import Auto, Count, Section
 from erlcli.recipe.shipped import find
 from erlcli.recipe.space import NAME, Mutation, Settings, Space
@@ -190,6 +190,18 @@ def load_tournament(reference: str | Path, overrides: list[str] | None = None) -
     if overrides:
         data = anchored(merge(data, overrides), Path.cwd())
     return check_tournament(data, str(reference))
+
+
+def load_any(reference: str | Path) -> tuple[AnyRecipe, str | None]:
+    """The recipe of a run, or the one that a tournament's members start from and the tournament's mode.
+
+    Raises:
+        RecipeError: anything is wrong with it.
+    """
+    if SECTION in read_toml(find(reference)):
+        tournament = load_tournament(reference)
+        return tournament.base, tournament.section.mode
+    return load(reference), None
 
 
 def check_tournament(data: dict[str, Any], source: str) -> TournamentRecipe:

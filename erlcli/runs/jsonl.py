@@ -155,6 +155,19 @@ def write_text(path: Path, text: str, *, sync: bool = False) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def sync_path(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk.
+
+    Raises:
+        OSError: they can't be.
+    """
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def read_json(path: Path) -> Row | None:
     """The object in a JSON file, or None where there is none (yet)."""
     try:

@@ -43,6 +43,10 @@ class EventLog:
             }
         )
 
+    def close(self) -> None:
+        """Release the file; for processes that outlive a run."""
+        self._rows.close()
+
 
 class Heartbeat:
     """Tells once a second, from a thread, that a process lives and when it last got something done.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from erlcli.errors import DamagedError
-from erlcli.runs.jsonl import Row, decode, encode
+from erlcli.runs.jsonl import Row, decode, encode, sync_path
 
 
 class JournalWriter:
@@ -40,7 +40,7 @@ class JournalWriter:
         try:
             self.rows = self._recover(path.read_bytes())
             if fresh:
-                _sync_folder(path.parent)
+                sync_path(path.parent)
         except BaseException:
             os.close(self._fd)
             raise
@@ -108,11 +108,3 @@ def _free(path: Path) -> Path:
     while (aside := path.with_name(f"{path.stem}.torn-{number}")).exists():
         number += 1
     return aside
-
-
-def _sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

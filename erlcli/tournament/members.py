@@ -13,14 +13,14 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
 
 from erlcli.engine.plan import resolve
+from erlcli.engine.status import status_row
 from erlcli.errors import DamagedError
 from erlcli.recipe.load import AnyRecipe, dump
 from erlcli.recipe.tournament import TournamentRecipe
 from erlcli.runs.journal import Member
-from erlcli.runs.jsonl import Appender, Row, read_json, write_json
+from erlcli.runs.jsonl import Appender, Row, read_json, sync_path, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament.ledger import Crown, Ledger
 
@@ -110,11 +110,12 @@ class MemberStore(Store):
             spec = RunLayout(self.path(member.parent.id)).spec if member.parent is not None else None
             if spec is not None and spec.exists():  # which a member that is evaluated before it trains needs
                 shutil.copyfile(spec, temporary.spec)
-            write_json(temporary.status, _status(member.id, recipe, steps))
+            status = status_row(member.id, recipe, "interrupted", attempt=0, steps=steps, seconds=0.0)
+            write_json(temporary.status, status | {"pid": None, "time": 0.0})  # nobody has had it yet
             os.rename(temporary.root, path)
         finally:
             shutil.rmtree(temporary.root, ignore_errors=True)
-        _sync(path.parent)
+        sync_path(path.parent)
 
     def _recipe(self, member: Member) -> AnyRecipe:
         recipe = self.recipe.member(member.parameters, member.seed or 0)
@@ -179,7 +180,7 @@ class MemberStore(Store):
             fresh.unlink(missing_ok=True)
             fresh.symlink_to(name)
             os.replace(fresh, link)
-        _sync(self.root)
+        sync_path(self.root)
         for old in self.root.glob(f".{CHAMPION}-*"):
             if old.name != name:
                 shutil.rmtree(old)
@@ -268,19 +269,3 @@ def _size(root: Path) -> int:
             with contextlib.suppress(OSError):
                 total += file.lstat().st_size
     return total
-
-
-def _status(name: str, recipe: AnyRecipe, steps: int) -> dict[str, Any]:
-    train = recipe.train
-    return {"state": "interrupted", "pid": None, "attempt": 0, "time": 0.0, "name": name, "env": recipe.env.id,
-            "backend": recipe.env.backend, "algorithm": recipe.algorithm.name, "steps": steps, "seconds": 0.0,
-            "total_steps": train.total_steps, "target_return": train.target_return, "target_reached": False,
-            "exit_code": None, "error": None}  # fmt: skip
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

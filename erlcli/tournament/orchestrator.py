@@ -8,13 +8,11 @@ goes on where it was.
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
+from erlcli.engine.stop_signals import StopSignals
 from erlcli.engine.supervisor import INTERRUPTED, Outcome
 from erlcli.errors import DamagedError, ErlError
 from erlcli.recipe.tournament import TournamentRecipe
@@ -69,7 +67,7 @@ class Orchestrator:
         self.killed: dict[str, Row] = {}
         self.places = Places(self)
         self._unwritten: list[Row] = []  # reports, which nothing is done about before the next decisions
-        self._stops = 0
+        self._signals = StopSignals()
         self.stopping = False
         self._error: ErlError | None = None
         self._due = {"status": 0.0, "requests": 0.0}
@@ -85,19 +83,17 @@ class Orchestrator:
         Raises:
             ErlError: it can't go on.
         """
-        handlers = self._install_handlers()
         try:
-            self._open(names)
-            while (outcome := self._step()) is None:
-                tick()
+            with self._signals:
+                self._open(names)
+                while (outcome := self._step()) is None:
+                    tick()
         except BaseException:
             self._write_status("failed", 1)
             raise
         finally:
             self.backend.close()
             self.journal.close()
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
         self._write_status(outcome.state, outcome.exit_code, outcome.error)
         tick()
         return outcome
@@ -123,15 +119,6 @@ class Orchestrator:
                 self.create(spawned[name])
         self._crown()
 
-    def _install_handlers(self) -> dict[int, Any]:
-        if threading.current_thread() is not threading.main_thread():
-            return {}
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        return {number: signal.signal(number, self._on_signal) for number in numbers}
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stops += 1
-
     # The loop
 
     def _step(self) -> Outcome | None:
@@ -141,7 +128,7 @@ class Orchestrator:
             self.stop_all("over")
         while self._advance():
             pass
-        if self._stops >= 2 or (self.stopping and not self.busy):
+        if self._signals.count >= 2 or (self.stopping and not self.busy):
             return Outcome(INTERRUPTED, "interrupted")
         if not self.busy and self._nothing_left():
             return self._finish()
@@ -309,7 +296,7 @@ class Orchestrator:
         self._due["requests"] = now + REQUEST_SECONDS
         for row in control.take(self.layout, control.TOURNAMENT_KINDS):
             self.places.answer(row)
-        if self._stops or self.layout.stop_request.exists():
+        if self._signals.count or self.layout.stop_request.exists():
             self.stopping = True
             self.stop_all("stopped")
 

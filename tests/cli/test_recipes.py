@@ -51,7 +51,10 @@ def test_the_list_has_a_row_for_each_recipe(erl):
     result = erl()
     head, *rows = result.stdout.splitlines()
     assert head.split() == ["NAME", "TASK", "ALGORITHM", "TARGET", "STEPS"]
-    assert [row.split()[0] for row in rows] == list(shipped.paths())
+    gap = rows.index("")
+    assert [row.split()[0] for row in rows[:gap]] == list(shipped.paths())
+    assert rows[gap + 1].split()[0] == "TOURNAMENT"
+    assert [row.split()[0] for row in rows[gap + 2 :]] == list(shipped.tournaments())
     row = next(row for row in rows if row.startswith("cartpole_ppo"))
     assert row.split() == ["cartpole_ppo", "CartPole-v1", "ppo", "475", "200.0k"]
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
@@ -59,11 +62,17 @@ def test_the_list_has_a_row_for_each_recipe(erl):
 
 def test_the_list_as_json(erl):
     rows = json.loads(erl("--json").stdout)
-    assert [row["name"] for row in rows] == list(shipped.paths())
+    assert [row["name"] for row in rows if row["mode"] is None] == list(shipped.paths())
+    assert {row["name"]: row["mode"] for row in rows if row["mode"]} == {
+        "generational_lunarlander": "generational",
+        "tournament_bipedal": "tournament",
+        "tournament_cartpole": "tournament",
+        "tournament_lunarlander": "tournament",
+    }
     row = next(row for row in rows if row["name"] == "cartpole_ppo")
     assert (row["env"], row["algorithm"]) == ("CartPole-v1", "ppo")
     assert (row["target_return"], row["total_steps"]) == (475, 200_000)
-    assert set(row) == {"name", "title", "env", "algorithm", "target_return", "total_steps", "path"}
+    assert set(row) == {"name", "title", "env", "algorithm", "target_return", "total_steps", "path", "mode"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["show", "cartpole_ppo"]])
@@ -299,11 +308,12 @@ def test_inline_values_are_toml(value):
 
 
 def test_check_of_good_recipes(erl):
-    result = erl("check", "cartpole_ppo", "bipedal_ppo")
+    result = erl("check", "cartpole_ppo", "bipedal_ppo", "generational_lunarlander")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "cartpole_ppo: ok (CartPole-v1, ppo, 200.0k steps)",
         "bipedal_ppo: ok (BipedalWalker-v3, ppo, 3.00M steps)",
+        "generational_lunarlander: ok (LunarLanderContinuous-v3, ppo, 1.00M steps, generational)",
     ]
     assert result.stderr == ""
 

@@ -12,6 +12,7 @@ from erlcli.algorithms import registry
 from erlcli.errors import RecipeError
 from erlcli.recipe import shipped
 from erlcli.recipe.load import dump, load
+from erlcli.recipe.tournament import load_any
 
 ROOT = Path(erlcli.__file__).resolve().parent.parent
 NAMES = list(shipped.paths())
@@ -62,9 +63,10 @@ def test_it_leaves_the_machine_open(name):
 
 def test_summaries_have_what_the_recipes_say():
     rows = shipped.summaries()
-    assert [row.name for row in rows] == NAMES
+    assert [row.name for row in rows] == [*NAMES, *shipped.tournaments()]
     for row in rows:
-        recipe = load(row.name)
+        recipe, mode = load_any(row.name)
+        assert row.mode == mode
         assert (row.env, row.algorithm) == (recipe.env.id, recipe.algorithm.name)
         assert (row.target_return, row.total_steps) == (recipe.train.target_return, recipe.train.total_steps)
         assert Path(row.path).is_file()

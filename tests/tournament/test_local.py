@@ -250,3 +250,39 @@ def test_a_slot_on_a_gpu_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(ErlError, match="no such GPU"):
         backend.resize(["cuda:99"])
     backend.close()
+
+
+def test_a_warm_process_stays_as_it_is(tmp_path):
+    """Slice after slice, no descriptors and no threads are left open."""
+    layout = directory(tmp_path / "run", "tournament.budget.steps=4_000")
+    seen = []
+
+    def tick():
+        ends = len([row for row in events(layout, "slice_end")])
+        if ends > len(seen):
+            [process] = [p for p in psutil.Process().children() if "erlcli.engine.slice" in p.cmdline()]
+            seen.extend([(process.num_fds(), process.num_threads())] * (ends - len(seen)))
+
+    assert conducted(layout, ["cpu:0"], tick).state == "finished"
+    assert len(seen) >= 12
+    fds, threads = zip(*seen[2:], strict=True)
+    assert max(fds) - min(fds) <= 6
+    assert max(threads) - min(threads) <= 4
+
+
+def test_a_process_that_falls_silent_in_an_evaluation_is_replaced(tmp_path):
+    layout = directory(tmp_path / "run", "tournament.evaluation.episodes=500", "tournament.budget.steps=400",
+                       "engine.hang_seconds=2.0", "tournament.members=1")  # fmt: skip
+    stopped = []
+
+    def tick():
+        if not stopped and any(row["event"] == "slice_end" for row in events(layout, "slice_end")):
+            [process] = [p for p in psutil.Process().children() if "erlcli.engine.slice" in p.cmdline()]
+            process.suspend()
+            stopped.append(process.pid)
+
+    assert conducted(layout, ["cpu:0"], tick).state == "finished"
+    [failure] = [row for row in events(layout, "slice_end") if row["why"] == "failed"]
+    assert "no sign of life" in failure["reason"]
+    assert stopped
+    assert not psutil.pid_exists(stopped[0])

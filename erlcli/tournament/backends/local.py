@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,13 +13,14 @@ from pathlib import Path
 
 from erlcli.engine.child import Child
 from erlcli.engine.failures import died, hung, tail_of
-from erlcli.errors import ErlError
+from erlcli.errors import EnvError, ErlError
 from erlcli.runs.jsonl import Row, decode, encode
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.slots import Slot, cores, gpus, lay_out
 
 LEAVE_SECONDS = 8.0  # how long a slice may take for its last checkpoint
+STACK_SECONDS = 0.2  # that a hung process gets to write down where it is
 LOOK_SECONDS = 1.0  # between two looks for hung processes
 
 
@@ -36,6 +38,7 @@ class _Worker:
         number: of that order.
         trained: whether the order's slice is over.
         deadline: until when it may take to stop.
+        heard: when it last gave a sign of life.
     """
 
     slot: Slot
@@ -47,6 +50,7 @@ class _Worker:
     number: int = 0
     trained: bool = False
     deadline: float | None = None
+    heard: float = 0.0
 
 
 class LocalBackend(Backend):
@@ -98,6 +102,7 @@ class LocalBackend(Backend):
         worker = self._workers[slot]
         self._orders += 1
         worker.order, worker.number, worker.trained, worker.deadline = order, self._orders, False, None
+        worker.heard = time.monotonic()
         self._send(worker, {"do": "work", "id": self._orders, **asdict(order)})
 
     def stop(self, slot: str) -> None:
@@ -186,6 +191,9 @@ class LocalBackend(Backend):
         if order is None or row.pop("id") != worker.number:
             return []
         event = row.pop("event")
+        worker.heard = time.monotonic()
+        if event == "alive":
+            return []
         worker.trained |= event == "trained"
         if event != "trained":
             worker.order = worker.deadline = None
@@ -201,11 +209,27 @@ class LocalBackend(Backend):
             self._replace(worker, None)
             return [Report(worker.slot.name, order.member, "stopped")]
         error = hung("learner", worker.child.pid, RunLayout(Path(order.run)), self._hang_seconds)
+        # During an evaluation it speaks once a second, whatever the environment; at the start it may still import.
+        if error is None and (worker.trained or not order.train) and now - worker.heard > self._hang_seconds:
+            error = self._silent(worker)
         if error is None:
             return []
         worker.order = None
         self._replace(worker, None)
         return [Report(worker.slot.name, order.member, "failed", {"error": error.to_json(), "oom": False})]
+
+    def _silent(self, worker: _Worker) -> EnvError:
+        """A process that says nothing during an evaluation; where it is, its log has from here on."""
+        log = self._layout.output(worker.child.name)
+        with contextlib.suppress(OSError):
+            os.kill(worker.child.pid, signal.SIGUSR1)
+            time.sleep(STACK_SECONDS)
+        return EnvError(
+            f"{worker.child.name}: no sign of life during an evaluation for more than {self._hang_seconds:g} s",
+            expected="an env that answers; engine.hang_seconds sets the limit",
+            found=tail_of(log, 20) or "no Python stack: it hangs in native code",
+            remedy="look at the stack above, or raise engine.hang_seconds for a slow env",
+        )
 
     def _replace(self, worker: _Worker, code: int | None) -> list[Report]:
         """Put a new process in the place of one that is gone, or is to go."""

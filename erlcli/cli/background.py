@@ -1,0 +1,124 @@
+"""What runs and tournaments have in common: a directory of their own, and an owner process in a session of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from erlcli.cli import dashboard
+from erlcli.cli.output import shorten
+from erlcli.engine.child import describe_exit
+from erlcli.errors import ErlError, RecipeError
+from erlcli.runs import control
+from erlcli.runs.jsonl import read_json
+from erlcli.runs.layout import RunLayout, check_name, next_free
+from erlcli.runs.lock import RunLock
+
+
+def place(reference: str, name: str | None, run_dir: Path | None) -> RunLayout:
+    """Where a new run or tournament goes: RUN_DIR, runs/NAME, or runs/ and the recipe's name, numbered if taken.
+
+    Raises:
+        RecipeError: the name is none.
+    """
+    if run_dir is not None:
+        root = run_dir
+    elif name is not None:
+        root = Path("runs") / check_name(name)
+    else:
+        root = next_free(Path("runs"), Path(reference).name.removesuffix(".toml"))
+    return RunLayout(root.absolute())
+
+
+@contextlib.contextmanager
+def making(layout: RunLayout) -> Iterator[None]:
+    """Errors in the user's words while a directory is made.
+
+    Raises:
+        RecipeError: it is there already (as `FileExistsError` says), or can't be written.
+    """
+    root = shorten(layout.root)
+    try:
+        yield
+    except FileExistsError:
+        raise RecipeError(
+            f"{root}: exists and is not empty",
+            expected="a new or empty directory",
+            found=_content(layout),
+            remedy=f"erl resume {root}, or another --name or --run-dir",
+        ) from None
+    except OSError as error:
+        raise RecipeError(
+            f"{root}: can't be written: {error.strerror}",
+            expected="a writable place with free space",
+            remedy="another --run-dir",
+        ) from None
+
+
+def _content(layout: RunLayout) -> str:
+    if (layout.root / "journal.jsonl").exists():
+        return "a tournament"
+    return "a run" if layout.recipe.exists() else "other files"
+
+
+def start(
+    layout: RunLayout, lock: RunLock, module: str, role: str, arguments: Sequence[str] = (), *, wait: bool
+) -> subprocess.Popen[bytes]:
+    """Start the owner of a directory in a session of its own, and hand it the lock.
+
+    Args:
+        layout: the directory.
+        lock: of it; released here.
+        module: run as `python -m module DIRECTORY LOCK_FD arguments...`; writes its pid into `status.json`.
+        role: its name, for its log.
+        arguments: further ones.
+        wait: until it has written its first status.
+
+    Raises:
+        ErlError: it does not come.
+    """
+    log = layout.output(role)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, str(layout.root), str(lock.fd), *arguments],
+            pass_fds=(lock.fd,),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    while wait and (read_json(layout.status) or {}).get("pid") != process.pid:
+        if process.poll() is not None:
+            raise ErlError(f"{layout.root}: the {role} did not start", found=log.read_text()[-500:])
+        time.sleep(0.02)
+    lock.release()
+    return process
+
+
+def beside_dashboard(layout: RunLayout, process: subprocess.Popen[bytes], detached: Sequence[str]) -> int | None:
+    """Show the dashboard until it is left, and wait for the owner where it was asked to stop.
+
+    Args:
+        layout: the directory.
+        process: its owner.
+        detached: lines to print where it goes on in the background.
+
+    Returns:
+        The owner's exit code; None where it goes on.
+
+    Raises:
+        ErlError: it goes on, and the dashboard failed.
+    """
+    code = dashboard.show(layout.root, owns=True, on_signal=lambda number: control.stop(layout))
+    if process.poll() is None and not layout.stop_request.exists():
+        print("\n".join(detached), flush=True)
+        if code:
+            raise ErlError(f"the dashboard {describe_exit(code)}", remedy="training goes on without it")
+        return None
+    if process.poll() is None:
+        print(f"{shorten(layout.root)}: saving", file=sys.stderr)
+    return process.wait()
