@@ -300,6 +300,7 @@ def test_paused_time_is_no_time_of_training(loop, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("erlcli.engine.loop.time.monotonic", lambda: now[0])
     loop._since = (1000.0, None)
+    loop.clock.started = 1000.0  # the real clock's fractions would not add up exactly
     frozen, started = [], []
 
     def hours():
