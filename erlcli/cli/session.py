@@ -175,7 +175,7 @@ def closing_lines(view: RunView, state: str) -> list[str]:
         onnx = "onnx" if find_spec("onnxruntime") and find_spec("onnxscript") else "torch"
         lines += [
             f"  score   erl eval {root} --episodes 100",
-            f"  watch   erl eval {root} {'--render' if has_display() else '--terminal'}",
+            f"  play    erl eval {root} {'--render' if has_display() else '--terminal'}",
             f"  ship    erl export {root} --format {onnx}",
             f"  curve   {root}/plots/learning_curve.png",
         ]

@@ -92,9 +92,11 @@ class Dashboard(App[str]):
 
     def action_leave(self) -> None:
         """Ask the screen to leave; it may have a question first."""
+        stack = [screen for screen in self.screen_stack if isinstance(screen, LiveScreen)]
+        whole = next((screen for screen in stack if screen.HOLDS_MEMBERS), None)
         for screen in reversed(self.screen_stack):
             if isinstance(screen, LiveScreen):
-                screen.leave()
+                (whole or screen).leave()
                 return
             if screen.is_modal:
                 screen.dismiss(None)

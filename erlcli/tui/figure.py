@@ -110,7 +110,9 @@ class Figure:
     def view(self) -> tuple[float, float]:
         """The shown part of the x axis."""
         low, high = self.window or self.reach or (0.0, 1.0)
-        return (low, high) if high > low else (low - 0.5, high + 0.5)
+        if high > low:
+            return low, high
+        return (0.0, high) if high > 0 else (low - 0.5, high + 0.5)  # one point: seen from the start of the run
 
     def smoothed(self, index: int) -> Floats:
         """(P,) values of curve `index` as drawn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import App
 from textual.screen import Screen
@@ -89,6 +89,8 @@ class LiveScreen(Screen[None]):
     def dashboard(self) -> Dashboard:
         """The app: its clock, and whether it belongs to the command that started the run."""
         return cast("Dashboard", self.app)
+
+    HOLDS_MEMBERS: ClassVar[bool] = False  # whether the screens above it belong to what it shows
 
     def read(self) -> bool:
         """In a thread: take in what is new; whether there was anything."""

@@ -4,12 +4,14 @@ import json
 
 import pytest
 
-from erlcli.runs.jsonl import Appender
+from erlcli.runs.jsonl import Appender, write_json
+from erlcli.runs.layout import RunLayout
 from erlcli.tui.app import Dashboard
 from erlcli.tui.screens.board import BoardScreen
 from erlcli.tui.screens.compare import CompareScreen
 from erlcli.tui.screens.history import HistoryScreen
 from erlcli.tui.screens.lineage import LineageScreen
+from erlcli.tui.screens.quit import QuitScreen
 from erlcli.tui.widgets.banner import Banner
 from erlcli.tui.widgets.chart import Chart
 from erlcli.tui.widgets.member import Facts, lines_of
@@ -231,3 +233,65 @@ def test_facts_of_a_member(tournament, open_board):
     assert lines["score"].startswith(f"{child.score:.1f}  [")
     assert " → " in lines["changes"]
     assert lines["lineage"].endswith(f"{child.parent} → {child.id}")
+
+
+# Leaving
+
+
+def finish(path):
+    layout = RunLayout(path)
+    write_json(layout.status, json.loads(layout.status.read_text()) | {"state": "finished", "exit_code": 0})
+
+
+async def test_q_asks_what_shall_become_of_a_live_tournament(live_tournament, open_board):
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("q")
+        assert isinstance(app.screen, QuitScreen)
+        await pilot.press("escape")
+        assert isinstance(app.screen, BoardScreen)
+        await pilot.press("q", "d")
+    assert app.return_value == "detached"
+    assert not RunLayout(live_tournament).stop_request.exists()
+
+
+async def test_a_stopped_tournament_is_waited_for(live_tournament, open_board):
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("q", "s")
+        await until(pilot, lambda: "stopping" in app.screen.query_one(Banner).text)
+        assert json.loads(RunLayout(live_tournament).stop_request.read_text()) == {"reason": "user"}
+        finish(live_tournament)
+        await until(pilot, lambda: not app.is_running)
+    assert app.return_value == "stopped"
+
+
+async def test_q_on_the_run_of_a_member_is_about_the_tournament(live_tournament, open_board, own, writer):
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        member = live_tournament / "members" / app.screen.query_one(Table).rows.cursor
+        writer.write_run(member, rows=20, seed=1, state="running")
+        own(member)
+        await pilot.press("enter")
+        await until(pilot, lambda: getattr(app.screen, "view", None) is not None and app.screen.view.is_live)
+        await pilot.press("q")
+        assert isinstance(app.screen, QuitScreen)
+        await pilot.press("s")
+        await until(pilot, RunLayout(live_tournament).stop_request.exists)
+        assert not RunLayout(member).stop_request.exists()
+
+
+async def test_the_dashboard_of_a_command_closes_some_time_after_its_tournament(live_tournament, clock):
+    now = [clock()]
+    app = Dashboard(live_tournament, owns=True, clock=lambda: now[0])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        finish(live_tournament)
+        await until(pilot, lambda: "finished: closing in 10 s" in app.screen.query_one(Banner).text)
+        now[0] += 11
+        app.screen.tick()
+        await pilot.pause()
+    assert app.return_value == "closed"

@@ -20,6 +20,7 @@ from erlcli.runs.text import count, seconds, sparkline
 from erlcli.tui.figure import Series
 from erlcli.tui.live import LiveScreen
 from erlcli.tui.screens.back import go_back
+from erlcli.tui.screens.leaving import Leaving
 from erlcli.tui.standings import Entry, Standings, StandingsReader
 from erlcli.tui.widgets.banner import Banner, Line, state_tone
 from erlcli.tui.widgets.chart import Chart
@@ -83,6 +84,7 @@ class BoardScreen(LiveScreen):
     """
     AUTO_FOCUS = "Table"
     BINDING_GROUP_TITLE = "Tournament"
+    HOLDS_MEMBERS = True
     VERTICAL_BREAKPOINTS = [  # noqa: RUF012 - as on Screen
         (0, "-tiny"),
         (6, "-flat"),
@@ -106,6 +108,7 @@ class BoardScreen(LiveScreen):
         self.path = path
         self._reading = StandingsReader(path)
         self.standings: Standings = self._reading.latest
+        self._leaving = Leaving(self, path.name, lambda: control.stop(RunLayout(path)))
         self._asked: tuple[str, float] | None = None  # a request that waits for its key to be pressed again
         self._banner, self._facts, self._chart = Banner(), Facts(), Chart()
         self._table: Table[Entry] = Table(
@@ -137,12 +140,11 @@ class BoardScreen(LiveScreen):
 
     def show(self) -> None:
         """Everything, here and on the screens that were opened from here."""
-        live = self.standings.live
         self.standings = self._reading.latest
         self._table.show_items(self.standings.entries)
         self.tick()
         self._show_detail()
-        if live != self.standings.live:
+        if self._leaving.follow(self.standings.live):
             self.refresh_bindings()
         for screen in self.app.screen_stack:
             if isinstance(screen, FollowingScreen) and screen.board is self:
@@ -150,7 +152,13 @@ class BoardScreen(LiveScreen):
 
     def tick(self) -> None:
         """The head, with the time that has gone by."""
-        self._banner.show(*head_of(self.standings, self.app.clock()))  # type: ignore[attr-defined]  # of Dashboard
+        first, (left, right) = head_of(self.standings, self.dashboard.clock())
+        notice = self._leaving.text or self._leaving.notice(self.standings.state)
+        self._banner.show(first, ([(notice, "accent")], right) if notice else (left, right))
+
+    def leave(self) -> None:
+        """Ask first what shall become of a live tournament."""
+        self._leaving.leave()
 
     def _show_detail(self) -> None:
         """The member under the cursor, and its curve among those that are marked."""

@@ -171,7 +171,7 @@ class RunScreen(LiveScreen):
         if self._facts is not None:
             self.query_one(RunHeader).update_from(self._facts.header_at(now, self._steering.text))
             self.query_one(Processes).update_from(self._facts.processes_at(now))
-        notice, words = self.query_one("#notice", Static), self._steering.notice()
+        notice, words = self.query_one("#notice", Static), self._steering.leaving.notice(self.view.state)
         if notice.display or words:
             notice.display = bool(words)
             notice.update(words)
@@ -180,7 +180,7 @@ class RunScreen(LiveScreen):
 
     def leave(self) -> None:
         """Ask first what shall become of a live run."""
-        self._steering.leave()
+        self._steering.leaving.leave()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Nobody answers requests once a run is over."""
@@ -196,7 +196,7 @@ class RunScreen(LiveScreen):
 
     def action_stop(self) -> None:
         """Ask whether to stop."""
-        self._steering.leave()
+        self._steering.leaving.leave()
 
     def action_set_value(self) -> None:
         """Ask for another learning rate, or whatever else has a schedule."""
