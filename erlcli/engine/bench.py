@@ -25,7 +25,7 @@ from erlcli.runs.layout import RunLayout
 from erlcli.runs.view import Curve
 
 FOREVER = 2**40
-WARM_ROWS = 2  # rollouts left out: the first ones allocate
+WARM_ROWS = 2  # rollouts left out: the first ones that learn allocate
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,14 @@ def _train(recipe: AnyRecipe, seconds: float) -> tuple[list[dict[str, Any]], int
 
         def tick() -> bool:
             curve.refresh()
-            rows = curve.rows[WARM_ROWS:]
+            rows = _learning(curve)
             return len(rows) < 3 or rows[-1]["time/wall"] - rows[0]["time/wall"] < seconds
 
         run_learner(layout, FOREVER, tick)
         rss = int((read_json(layout.process("learner")) or {}).get("rss_bytes", 0))
-    return curve.rows[WARM_ROWS:], rss
+    return _learning(curve), rss
+
+
+def _learning(curve: Curve) -> list[dict[str, Any]]:
+    """Rows from when learning goes on: in a warm-up, actions are random and nothing is learnt."""
+    return [row for row in curve.rows if row["updates"] > 0][WARM_ROWS:]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from erlcli.algorithms import registry
+from erlcli.core import matmul
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
 from erlcli.core.cpus import usable_cpus
 from erlcli.core.policy import Policy
@@ -78,6 +79,18 @@ def device(name: str) -> torch.device:
     )
 
 
+def configure_cpu(recipe: AnyRecipe) -> None:
+    """Set this process up for the learner's tensor operations: threads, and the library of its matrix products."""
+    torch.set_num_threads(threads(recipe))
+    matmul.choose(wide=is_wide(recipe))
+
+
+def is_wide(recipe: AnyRecipe) -> bool:
+    """Whether its layers are wide enough to be bound by arithmetic."""
+    critics: tuple[int, ...] | None = getattr(recipe.algorithm, "critic_hidden", None)
+    return max(*recipe.network.hidden, *(critics or ()), 0) >= WIDE
+
+
 def threads(recipe: AnyRecipe) -> int:
     """CPU threads for the learner's tensor operations.
 
@@ -86,7 +99,7 @@ def threads(recipe: AnyRecipe) -> int:
     """
     if recipe.engine.threads != "auto":
         return recipe.engine.threads
-    if max(recipe.network.hidden, default=0) < WIDE:
+    if not is_wide(recipe):
         return 1
     cores = usable_cpus()
     busy = recipe.engine.workers if recipe.engine.lag else 0

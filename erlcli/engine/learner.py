@@ -83,7 +83,7 @@ def train(layout: RunLayout, attempt: int, stop: StopFlag, until: int | None) ->
     events = EventLog(layout, PROCESS, attempt)
     recipe = load(layout.recipe)
     device = build.device(recipe.train.device)
-    torch.set_num_threads(build.threads(recipe))
+    build.configure_cpu(recipe)
     loop, sampler = assemble(layout, recipe, attempt, stop, beat, events, device)
     loop.until = until
     loop.requests = Requests(layout, events, stop.asked)
