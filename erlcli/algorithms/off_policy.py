@@ -10,6 +10,7 @@ Dimension letters: T time steps, N environments, B rows of a batch.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -26,6 +27,7 @@ from erlcli.core.seeding import derive, generator
 from erlcli.core.types import Box, Rollout
 
 FOLD = 256  # updates whose metrics are averaged at once
+DRAWN_BYTES = 2**19  # of transitions drawn at once: they should still be in the cache when they are learnt from
 
 
 class ExploringPolicy(VectorPolicy):
@@ -147,9 +149,8 @@ class OffPolicyAlgorithm(Algorithm):
         """`due` gradient steps, and the means of their metrics."""
         sums: dict[str, Tensor] = {}
         rows: list[dict[str, Tensor]] = []
-        for left in range(due - 1, -1, -1):
-            batch = self.replay.sample(self.config.batch_size, self._draws)
-            rows.append(self.learn(self._scaled(batch), progress))
+        for left, batch in zip(range(due - 1, -1, -1), self._batches(due), strict=True):
+            rows.append(self.learn(batch, progress))
             if not left or len(rows) == FOLD:  # one sum for many updates: an operation costs as much as a small layer
                 for name in rows[0]:
                     total = torch.stack([row[name] for row in rows]).sum()
@@ -162,6 +163,19 @@ class OffPolicyAlgorithm(Algorithm):
             optimizer.check_finite()
             metrics[f"grad_norm/{name}"] = optimizer.mean_grad_norm()
         return metrics
+
+    def _batches(self, due: int) -> Iterator[Transitions]:
+        """A batch for each of `due` updates. Uniform ones are drawn many at a time, which costs hardly more than one;
+        prioritised ones can't be, since each update changes what the next one draws from.
+        """
+        size = self.config.batch_size
+        many = 1 if self.replay.priorities is not None else max(1, DRAWN_BYTES // (size * self.replay.drawn_bytes))
+        while due:
+            count = min(due, many)
+            drawn = self._scaled(self.replay.sample(count * size, self._draws))
+            for i in range(count):
+                yield drawn.rows(slice(i * size, (i + 1) * size))
+            due -= count
 
     def _scaled(self, batch: Transitions) -> Transitions:
         """The batch with its rewards in the units of the losses. Sums of n rewards are clipped as a whole."""

@@ -20,7 +20,7 @@ n-step sum. A flat index is row * N + environment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,10 @@ class Transitions:
     discount: Tensor
     weight: Tensor
     index: Tensor
+
+    def rows(self, chosen: slice) -> Transitions:
+        """Some of the rows, as views."""
+        return Transitions(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,12 @@ class Replay:
         """Memory of one row of the N environments."""
         tensors = (self._obs, self._action, self._reward, self._flags)
         return sum(tensor[0].numel() * tensor.element_size() for tensor in tensors)
+
+    @property
+    def drawn_bytes(self) -> int:
+        """Memory of one drawn transition."""
+        obs, action = (x[0, 0].numel() * x.element_size() for x in (self._obs, self._action))
+        return 2 * obs + action + 20  # reward, discount, weight: 4 each; index: 8
 
     def add(self, rollout: Rollout) -> int:
         """Take in a rollout; the oldest rows make room.

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from erlcli.algorithms import off_policy
 from erlcli.algorithms.config.dqn import D3QNConfig, DoubleDQNConfig, DQNConfig, DuelingDQNConfig
 from erlcli.algorithms.dqn import D3QN, DQN, DoubleDQN, DuelingDQN, DuelingNetwork
 from erlcli.core.algorithm import Context, NetworkConfig, NormalizeConfig
@@ -356,3 +357,45 @@ def test_rows_in_host_memory_are_drawn_alike():
         made.learn = lambda batch, progress: batches.append(batch) or {}
         made.update(rollout(), 0.0)
     assert torch.equal(batches[0].obs, batches[1].obs) and torch.equal(batches[0].index, batches[1].index)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def drawn(made, monkeypatch):
+    """Sizes of the draws from the replay, and the batches that came of them."""
+    sizes, batches, sample = [], [], made.replay.sample
+    monkeypatch.setattr(made.replay, "sample", lambda n, source: sizes.append(n) or sample(n, source))
+    monkeypatch.setattr(made, "learn", lambda batch, progress: batches.append(batch) or {})
+    return sizes, batches
+
+
+def test_uniform_batches_are_drawn_at_once_and_learnt_from_one_by_one(monkeypatch):
+    made = make(updates_per_step=2)
+    sizes, batches = drawn(made, monkeypatch)
+    made.replay.add(rollout())
+    made._learn(5, 0.0)
+    assert sizes == [5 * 8]
+    assert [len(b.reward) for b in batches] == [8] * 5
+    assert len({tuple(b.index.tolist()) for b in batches}) == 5  # each another draw
+
+
+def test_large_observations_are_drawn_a_batch_at_a_time(monkeypatch):
+    made = make(updates_per_step=2)
+    sizes, _ = drawn(made, monkeypatch)
+    made.replay.add(rollout())
+    monkeypatch.setattr(off_policy, "DRAWN_BYTES", made.replay.drawn_bytes * 8 * 2)
+    made._learn(5, 0.0)
+    assert sizes == [16, 16, 8]
+    sizes.clear()
+    monkeypatch.setattr(off_policy, "DRAWN_BYTES", 1)
+    made._learn(2, 0.0)
+    assert sizes == [8, 8]
+
+
+def test_prioritised_batches_follow_the_update_before(monkeypatch):
+    made = make(updates_per_step=2, replay={"capacity": 1000, "prioritized": True})
+    sizes, _ = drawn(made, monkeypatch)
+    made.replay.add(rollout())
+    made._learn(3, 0.0)
+    assert sizes == [8, 8, 8]
