@@ -57,7 +57,7 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
             f"algorithm.name: {recipe.algorithm.name} does not obey the masks of legal actions of {recipe.env.id}",
             expected="ppo or a2c for an env with masks",
             found=f"{recipe.algorithm.name}, and masks over {spec.mask} choices",
-            remedy="env.action_masks = false, if the env copes with illegal actions",
+            remedy='env.action_masks = "off", if the env copes with illegal actions',
         )
     if (need := ReplayNeed.of(recipe, spec, policy(recipe, spec), device)) is not None:
         need.check()

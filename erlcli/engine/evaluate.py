@@ -25,7 +25,7 @@ from erlcli.engine.failures import Interrupted
 from erlcli.engine.video import Frame, picture, rendering_env
 from erlcli.envs.config import EnvConfig
 from erlcli.envs.gymnasium import scalar
-from erlcli.envs.masks import MaskFault, mask_reader
+from erlcli.envs.masks import MaskFault, check_unused, mask_reader
 from erlcli.envs.position import PositionLog
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
@@ -235,6 +235,8 @@ class Evaluation:
             raise self._failure("reset", seat, episode, None, f"{result!r:.100}, not (obs, info)")
         self._store("reset", seat, episode, result[0], row)
         self._read_mask("reset", seat, episode, result[1], mask)
+        if not self._readers:
+            check_unused(result[1], self.spec.action, self.config)
 
     def _step(
         self,

@@ -25,7 +25,7 @@ class EnvConfig:
     Attributes:
         wrappers: (reference, kwargs) pairs, the innermost first.
         threads: CPU threads of envpool; None for all cores.
-        action_masks: whether masks of legal actions are looked for.
+        action_masks: where masks of legal actions are looked for: `auto`, `info` or `off`.
     """
 
     id: str
@@ -36,7 +36,7 @@ class EnvConfig:
     max_episode_steps: int | None = None
     frame_stack: int = 1
     threads: int | None = None
-    action_masks: bool = True
+    action_masks: str = "auto"
 
 
 def choose_backend(config: EnvConfig) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from erlcli.core.actions import ActionMap
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Step
 from erlcli.envs.config import EnvConfig
-from erlcli.envs.masks import MaskFault, mask_reader
+from erlcli.envs.masks import MaskFault, check_unused, mask_reader
 from erlcli.envs.position import Position, PositionLog
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
@@ -152,6 +152,8 @@ class GymnasiumVecEnv:
         self._store(i, result[0], "reset")
         if self._readers:
             self._read_mask(i, result[1], "reset")
+        elif seed is not None:
+            check_unused(result[1], self.spec.action, self.config)
 
     def _read_mask(self, i: int, info: Any, call: str) -> None:  # noqa: ANN401 - whatever the env returned
         try:

@@ -1,16 +1,15 @@
 """Masks of legal actions, wherever a gymnasium environment keeps them.
 
-Looked for in this order: a key `action_mask` of a Dict observation (which is taken out of it), a method
-`action_masks()` of the env or of a wrapper, and `info["action_mask"]` of `reset` and `step`. A mask has a number for
-each choice, and anything but 0 is legal; MultiDiscrete actions have one for each choice of each dimension, flat or as a
-sequence of one array a dimension.
+They are found by themselves as a key `action_mask` of a Dict observation (which is taken out of it), or as a method
+`action_masks()` of the env or of a wrapper; with `env.action_masks = "info"` they are `info["action_mask"]` of `reset`
+and `step`. A mask has a number for each choice, and anything but 0 is legal; MultiDiscrete actions have one for each
+choice of each dimension, flat or as a sequence of one array a dimension.
 
 Dimension letters: C choices, of all dimensions one after the other.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from erlcli.core.types import ActionSpace, Box, Discrete
-from erlcli.envs.config import ENVPOOL_IDS, EnvConfig
+from erlcli.envs.config import EnvConfig
+from erlcli.errors import RecipeError
 
 KEY, METHOD = "action_mask", "action_masks"
 Env = gymnasium.Env[Any, Any]
@@ -123,14 +123,36 @@ class MaskReader:
 def mask_reader(env: Env, action: ActionSpace, config: EnvConfig) -> MaskReader | None:
     """What reads the masks of an env; None where it has none, or they are not wanted.
 
-    Whether `info` has masks shows only after a reset, so one is made where nothing else tells.
+    Raises:
+        RecipeError: masks are expected of continuous actions.
     """
-    if not config.action_masks or isinstance(action, Box) or config.id in ENVPOOL_IDS:
+    wanted = config.action_masks
+    if isinstance(action, Box):
+        if wanted == "info":
+            raise RecipeError(
+                'env.action_masks: "info", but actions are continuous',
+                expected="Discrete, MultiDiscrete or MultiBinary actions",
+                found=str(env.action_space),
+                remedy="leave env.action_masks out",
+            )
         return None
-    if env.has_wrapper_attr(METHOD):
-        return MaskReader(env, action, from_info=False)
-    with contextlib.suppress(Exception):  # an env that can't be reset fails at its first real one, and is named there
-        result = env.reset(seed=0)
-        if isinstance(result[1], dict) and KEY in result[1]:
-            return MaskReader(env, action, from_info=True)
-    return None
+    if wanted == "info":
+        return MaskReader(env, action, from_info=True)
+    return MaskReader(env, action, from_info=False) if wanted == "auto" and env.has_wrapper_attr(METHOD) else None
+
+
+def check_unused(info: Any, action: ActionSpace, config: EnvConfig) -> None:  # noqa: ANN401 - what reset returned
+    """Called after a reset of an env without a reader: masks are never ignored in silence.
+
+    Whether `info` has masks shows only there, too late to build a policy for them.
+
+    Raises:
+        RecipeError: it has some.
+    """
+    if config.action_masks == "auto" and isinstance(info, dict) and KEY in info and not isinstance(action, Box):
+        raise RecipeError(
+            f'env.id {config.id}: gives masks of legal actions in info["{KEY}"]',
+            expected='env.action_masks = "info" to obey them, or "off" to take all actions for legal',
+            found='env.action_masks = "auto", which looks for a method and a part of the observation',
+            remedy="set one of the two",
+        )

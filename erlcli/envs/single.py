@@ -55,7 +55,7 @@ def as_box(env: gymnasium.Env[Any, Any], config: EnvConfig) -> gymnasium.Env[Any
     Raises:
         RecipeError: they can't be turned into a box.
     """
-    if config.action_masks and MaskTakenOut.fits(env.observation_space):
+    if config.action_masks == "auto" and MaskTakenOut.fits(env.observation_space):
         env = MaskTakenOut(env)
     if not isinstance(env.observation_space, spaces.Box):
         try:

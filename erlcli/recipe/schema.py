@@ -68,10 +68,10 @@ class EnvSection(Section):
         None, ge=1, description="Time limit; unset for the env's own. Reaching it truncates."
     )
     frame_stack: int = Field(1, ge=1, le=64, description="Observations stacked along a new first axis.")
-    action_masks: bool = Field(
-        True,
-        description="Obey masks of legal actions: a method action_masks() of the env, or action_mask in its info or "
-        "Dict observation. false takes all actions for legal.",
+    action_masks: Literal["auto", "info", "off"] = Field(
+        "auto",
+        description="Masks of legal actions: auto takes them from a method action_masks() of the env or from "
+        "action_mask in a Dict observation, info from info['action_mask']; off takes all actions for legal.",
     )
 
 

@@ -210,7 +210,8 @@ def test_safetensors_document_is_whole(make_run: MakeRun) -> None:
     document = json.loads(exported.files[1].read_text())
     assert exported.files[1].name == "policy.json"
     assert (document["format"], document["format_version"]) == ("erl-policy", 1)
-    assert document["network"] == {"hidden": [24, 16], "activation": "tanh", "layer_norm": False}
+    network = {"hidden": [24, 16], "activation": "tanh", "layer_norm": False}
+    assert document["network"] == network | {"recurrent": None, "recurrent_hidden": 128}
     assert document["normalize"]["obs_clip"] == 10.0
     ops = [step["op"] for step in document["program"]]
     assert ops == ["sub", "mul", "clamp", "linear", "tanh", "linear", "tanh", "linear", "addcmul", "clamp"]
