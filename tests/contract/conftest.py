@@ -35,6 +35,7 @@ SETTINGS = {
     "replay": {"capacity": 3000},
 }
 OWN_SETTINGS: dict[str, dict] = {
+    "a2c": {"rollout_length": 2},
     "crossq": {"learning_rate": 3e-3, "updates_per_step": 0.5, "policy_delay": 1},
     "droq": {"policy_delay": 2},
     "redq": {"policy_delay": 2},
