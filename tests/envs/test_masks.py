@@ -150,9 +150,9 @@ def test_an_observation_that_is_nothing_but_a_mask_stays():
 
 def test_taxi_is_obeyed():
     """Gymnasium's own env with masks."""
-    env = make_env(EnvConfig("Taxi-v3", "gymnasium", 1))
+    env = make_env(EnvConfig("Taxi-v4", "gymnasium", 1, action_masks="info"))
     _, info = env.reset(seed=0)
-    vec = GymnasiumVecEnv(EnvConfig("Taxi-v3", "gymnasium", 3, action_masks="info"))
+    vec = GymnasiumVecEnv(EnvConfig("Taxi-v4", "gymnasium", 3, action_masks="info"))
     vec.reset(0)
     assert vec.spec.mask == len(info["action_mask"]) == 6
     assert vec.first_mask().any(-1).all() and not vec.first_mask().all()

@@ -30,17 +30,26 @@ CASES = {
 }
 
 
-def run_file(exported: Exported, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The file in its own runtime."""
+Arrays = dict[str, np.ndarray]
+
+
+def opened(exported: Exported) -> Callable[[Arrays], Arrays]:
+    """What runs the file, in its own runtime."""
     path, names = exported.files[0], [port.name for port in exported.outputs]
     if exported.form.name == "onnx":
-        return dict(zip(names, onnxruntime.InferenceSession(str(path)).run(names, given), strict=True))
+        session = onnxruntime.InferenceSession(str(path))
+        return lambda given: dict(zip(names, session.run(names, given), strict=True))
     if exported.form.name == "torch":
-        tensors = {name: torch.from_numpy(x) for name, x in given.items()}
-        found = torch.export.load(path).module()(tensors.pop("obs"), **tensors)
-        return dict(zip(names, [x.numpy() for x in (found if isinstance(found, tuple) else (found,))], strict=True))
-    values = compute(json.loads(exported.files[1].read_text())["program"], {**load_file(path), **given})
-    return {name: values[name] for name in names}
+        module = torch.export.load(path).module()
+
+        def run(given: Arrays) -> Arrays:
+            tensors = {name: torch.from_numpy(x) for name, x in given.items()}
+            found = module(tensors.pop("obs"), **tensors)
+            return dict(zip(names, [x.numpy() for x in (found if isinstance(found, tuple) else (found,))], strict=True))
+
+        return run
+    weights, program = load_file(path), json.loads(exported.files[1].read_text())["program"]
+    return lambda given: {k: v for k, v in compute(program, {**weights, **given}).items() if k in names}
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -53,6 +62,7 @@ def test_a_file_acts_like_the_policy_over_100_steps_from_a_reset(
     exported = export(layout, load_policy(layout), *destination(layout, form, None))
     policy, rng, batch = load_policy(layout).policy, np.random.default_rng(0), 2
     to_env, state = ActionMap(action), policy.initial_state(batch, torch.device("cpu"))
+    run_file = opened(exported)
     given_state = np.zeros((batch, policy.state_size), np.float32)
     for _ in range(100):
         given = {"obs": rng.normal(size=(batch, 3)).astype(np.float32) * 3}
@@ -65,7 +75,7 @@ def test_a_file_acts_like_the_policy_over_100_steps_from_a_reset(
             given["state"] = given_state
         with torch.no_grad():
             chosen, state = policy.step_greedy(torch.from_numpy(given["obs"]), mask, state)
-        found = run_file(exported, given)
+        found = run_file(given)
         np.testing.assert_allclose(found["action"], to_env(chosen).numpy(), atol=1e-4)
         if state is not None:
             given_state = found["next_state"]
