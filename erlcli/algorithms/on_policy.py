@@ -70,7 +70,7 @@ class Batch:
 
     def rows(self, index: Tensor | slice) -> Batch:
         """The chosen rows: a copy for a tensor of indices, views for a slice."""
-        tensors: dict[str, Tensor] = {name: getattr(self, name)[index] for name in TENSORS}
+        tensors: dict[str, Any] = {name: getattr(self, name)[index] for name in TENSORS}
         return Batch(**tensors, mask=self.mask[index] if self.mask is not None else None)
 
 

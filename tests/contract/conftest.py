@@ -53,7 +53,7 @@ class Run:
         sections: keys to set, as `section={...}`.
     """
 
-    def __init__(self, folder, algorithm, env, **sections):
+    def __init__(self, folder, algorithm, env, /, **sections):
         config = registry.configs()[algorithm]
         wanted = {**SETTINGS, **OWN_SETTINGS.get(algorithm, {}), **sections.pop("algorithm", {})}
         data = {
@@ -109,7 +109,7 @@ def make_run(tmp_path):
     """Makes runs in folders of their own."""
     count = 0
 
-    def make(algorithm, env, **sections):
+    def make(algorithm, env, /, **sections):
         nonlocal count
         count += 1
         return Run(tmp_path / f"run{count}", algorithm, env, **sections)
