@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel
 from torch import Tensor
 
 from erlcli.core.collective import Collective
+from erlcli.core.memory import Memory
 from erlcli.core.normalize import RewardNormalizer
 from erlcli.core.policy import Policy
 from erlcli.core.replay import Replay
@@ -24,6 +25,8 @@ class NetworkConfig:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     layer_norm: bool = False
+    recurrent: Literal["lstm", "gru"] | None = None
+    recurrent_hidden: int = 128
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,23 @@ class Context:
             return None
         return RewardNormalizer(self.spec.num_envs, gamma, self.normalize.reward_clip).to(self.device)
 
+    def memory(self) -> Memory | None:
+        """A fresh one over flat observations; None where the recipe wants none."""
+        network = self.network
+        if network.recurrent is None:
+            return None
+        return Memory(network.recurrent, self.spec.obs.size, network.recurrent_hidden)
+
 
 @dataclass(frozen=True)
 class Supports:
-    """The action spaces that an algorithm can act in."""
+    """The action spaces that an algorithm can act in, and whether it obeys masks of legal actions."""
 
     discrete: bool = False
     multi_discrete: bool = False
     continuous: bool = False
     unbounded: bool = False
+    masks: bool = False
 
     def accepts(self, action: ActionSpace) -> bool:
         """Whether `action` is one of them."""

@@ -109,10 +109,13 @@ def _steps_per_second(config: EnvConfig, seconds: float) -> float:
     try:
         actions = [random_action(env.spec.action, config.num_envs) for _ in range(64)]
         env.reset(0)
+        mask = env.first_mask()
         count = valid = 0
         start = time.perf_counter()
         while (spent := time.perf_counter() - start) < seconds:
-            valid += int(env.step(actions[count % 64]).valid.sum())
+            step = env.step(actions[count % 64] if mask is None else legal_action(env.spec.action, mask))
+            mask = step.mask
+            valid += int(step.valid.sum())
             count += 1
         return valid / spent
     finally:
@@ -126,6 +129,14 @@ def random_action(space: ActionSpace, num_envs: int) -> torch.Tensor:
     if isinstance(space, Discrete):
         return torch.randint(space.n, (num_envs,))
     return torch.stack([torch.randint(n, (num_envs,)) for n in space.nvec], dim=1)
+
+
+def legal_action(space: ActionSpace, mask: torch.Tensor) -> torch.Tensor:
+    """(N, *action) actions that are drawn uniformly from those that `mask` (N, C) leaves."""
+    nvec = (mask.shape[1],) if isinstance(space, (Box, Discrete)) else space.nvec
+    parts = torch.split(mask.to(torch.float32), list(nvec), dim=1)
+    chosen = torch.cat([part.multinomial(1) for part in parts], dim=1)
+    return chosen.squeeze(1) if isinstance(space, Discrete) else chosen
 
 
 def _train(recipe: AnyRecipe, seconds: float) -> tuple[list[dict[str, Any]], int]:

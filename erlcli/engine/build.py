@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,8 +25,14 @@ def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
     """What algorithms are built from; `spec` is that of one process, the context speaks of all workers' envs."""
     network, normalize = recipe.network, recipe.normalize
     return Context(
-        spec=EnvSpec(spec.obs, spec.action, recipe.env.num_envs, spec.max_episode_steps, spec.device),
-        network=NetworkConfig(tuple(network.hidden), network.activation, network.layer_norm),
+        spec=replace(spec, num_envs=recipe.env.num_envs),
+        network=NetworkConfig(
+            tuple(network.hidden),
+            network.activation,
+            network.layer_norm,
+            network.recurrent,
+            network.recurrent_hidden,
+        ),
         normalize=NormalizeConfig(normalize.obs, normalize.reward, normalize.obs_clip, normalize.reward_clip),
         device=device,
         seed=recipe.train.seed,
@@ -45,6 +52,13 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
             expected=f"an action space of these kinds: {found.supports.describe()}",
             found=str(spec.action),
             remedy="another algorithm (erl recipes), or a wrapper that bounds or discretises the actions",
+        )
+    if spec.mask and not found.supports.masks:
+        raise RecipeError(
+            f"algorithm.name: {recipe.algorithm.name} does not obey the masks of legal actions of {recipe.env.id}",
+            expected="ppo or a2c for an env with masks",
+            found=f"{recipe.algorithm.name}, and masks over {spec.mask} choices",
+            remedy='env.action_masks = "off", if the env copes with illegal actions',
         )
     if (need := ReplayNeed.of(recipe, spec, policy(recipe, spec), device)) is not None:
         need.check()

@@ -68,6 +68,11 @@ class EnvSection(Section):
         None, ge=1, description="Time limit; unset for the env's own. Reaching it truncates."
     )
     frame_stack: int = Field(1, ge=1, le=64, description="Observations stacked along a new first axis.")
+    action_masks: Literal["auto", "info", "off"] = Field(
+        "auto",
+        description="Masks of legal actions: auto takes them from a method action_masks() of the env or from "
+        "action_mask in a Dict observation, info from info['action_mask']; off takes all actions for legal.",
+    )
 
 
 class NetworkSection(Section):
@@ -80,6 +85,10 @@ class NetworkSection(Section):
         "tanh", description="Activation of the hidden layers."
     )
     layer_norm: bool = Field(False, description="Normalise hidden layers before the activation.")
+    recurrent: Literal["lstm", "gru"] | None = Field(
+        None, description="A memory of the episode before the hidden layers, for actor and critic; unset for none."
+    )
+    recurrent_hidden: int = Field(128, ge=1, le=65536, description="Units of the memory.")
 
 
 class NormalizeSection(Section):

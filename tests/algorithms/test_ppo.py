@@ -26,7 +26,10 @@ KINDS = {
     "multi_discrete": (MultiDiscrete(NVEC, (2,)), False),
     "gaussian": (BOX, False),
     "tanh": (BOX, True),
+    "state_std": (BOX, False),
+    "sde": (BOX, False),
 }
+STD = {"state_std": "state", "sde": "sde"}
 every_kind = pytest.mark.parametrize("kind", sorted(KINDS))
 
 
@@ -34,7 +37,7 @@ def make(kind="discrete", normalize=None, seed=0, init=0, **settings):
     action, squash = KINDS[kind]
     settings = {
         "rollout_length": T, "batch_size": T * N, "epochs": 1, "squash": squash, "max_grad_norm": 1e9,
-        "learning_rate": 1e-2, "log_std": -0.3, **settings,
+        "learning_rate": 1e-2, "log_std": -0.3, "std": STD.get(kind, "global"), **settings,
     }  # fmt: skip
     spec = EnvSpec(Box((OBS,), "float32", (-INF,) * OBS, (INF,) * OBS), action, N)
     torch.manual_seed(init)
@@ -105,6 +108,13 @@ def slow_distribution(algorithm, kind, params):
     """The action distribution as torch has it, from the policy's raw network output."""
     if kind == "discrete":
         return reference.Categorical(logits=params)
+    if kind == "state_std":
+        mean, log_std = params.chunk(2, -1)
+        return reference.Independent(reference.Normal(mean, (log_std - 0.3).exp()), 1)
+    if kind == "sde":
+        mean, latent = params[:, :2], params[:, 2:]
+        variance = latent**2 @ algorithm.policy.distribution.log_std.exp() ** 2 + 1e-6
+        return reference.Independent(reference.Normal(mean, variance.sqrt()), 1)
     std = algorithm.policy.distribution.log_std.exp() if kind in ("gaussian", "tanh") else None
     base = None if std is None else reference.Normal(params, std)
     if kind == "gaussian":
@@ -178,7 +188,7 @@ def slow_update(algorithm, rollout, kind, epochs):
     norms = []
     clip, bound = config.clip_range(0.0), config.clip_value
     for _ in range(epochs):
-        distribution = slow_distribution(twin, kind, policy.network(inputs))
+        distribution = slow_distribution(twin, kind, policy.params(inputs))
         log_prob, entropy = slow_log_prob(distribution, action), slow_entropy(distribution, kind)
         new_value = critic(inputs)
         surrogate, value_loss, kl, clipped = [], [], 0.0, 0
@@ -491,6 +501,42 @@ def test_explained_variance():
     assert explained_variance(returns, returns).item() == 1.0
     assert explained_variance(torch.full((3,), 7.0), returns).item() == pytest.approx(0.0, abs=1e-6)
     assert explained_variance(-returns, returns).item() < 0
+
+
+def test_the_step_size_follows_the_kl():
+    def rates(kl, **settings):
+        algorithm = make(adaptive_kl=kl, learning_rate=1e-3, epochs=4, **settings)
+        return [numbers(algorithm.update(make_rollout(algorithm, k), 0.0))["schedule/learning_rate"] for k in range(4)]
+
+    assert rates(1e6) == pytest.approx([1e-3, 2e-3, 4e-3, 8e-3])
+    assert rates(1e-12) == pytest.approx([1e-3, 5e-4, 2.5e-4, 1.25e-4])
+    assert rates(1e6, max_learning_rate=3e-3) == pytest.approx([1e-3, 2e-3, 3e-3, 3e-3])
+    assert rates(1e-12, min_learning_rate=4e-4) == pytest.approx([1e-3, 5e-4, 4e-4, 4e-4])
+
+
+def test_an_adapted_step_size_is_resumed_and_gives_way_to_another_recipe():
+    first = make(adaptive_kl=1e6, learning_rate=1e-3)
+    first.update(make_rollout(first, 0), 0.0)
+    second, other = make(adaptive_kl=1e6, learning_rate=1e-3), make(adaptive_kl=1e6, learning_rate=5e-4)
+    for algorithm in (second, other):
+        algorithm.load_state_dict(copy.deepcopy(first.state_dict()))
+    rollout = make_rollout(first, 1)
+    assert numbers(second.update(rollout, 0.0))["schedule/learning_rate"] == 2e-3
+    assert numbers(other.update(rollout, 0.0))["schedule/learning_rate"] == 5e-4
+    json.dumps(first.state_dict()["rate"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"adaptive_kl": 0.01, "learning_rate": 0.5}, "learning_rate"),
+        ({"adaptive_kl": 0.01, "learning_rate": {"kind": "linear", "start": 1e-3, "end": 0.0}}, "learning_rate"),
+        ({"squash": True, "std": "sde"}, "squash"),
+        ({"sde_interval": 4}, "sde_interval"),
+    ],
+)
+def test_options_that_exclude_each_other_are_named(settings, key):
+    assert set(PPOConfig.model_validate(settings).problems(64)) == {key}
 
 
 # --- state ------------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ SETTINGS = {
     "replay": {"capacity": 3000},
 }
 OWN_SETTINGS: dict[str, dict] = {
+    "a2c": {"rollout_length": 2},
     "crossq": {"learning_rate": 3e-3, "updates_per_step": 0.5, "policy_delay": 1},
     "droq": {"policy_delay": 2},
     "redq": {"policy_delay": 2},
@@ -52,7 +53,7 @@ class Run:
         sections: keys to set, as `section={...}`.
     """
 
-    def __init__(self, folder, algorithm, env, **sections):
+    def __init__(self, folder, algorithm, env, /, **sections):
         config = registry.configs()[algorithm]
         wanted = {**SETTINGS, **OWN_SETTINGS.get(algorithm, {}), **sections.pop("algorithm", {})}
         data = {
@@ -108,7 +109,7 @@ def make_run(tmp_path):
     """Makes runs in folders of their own."""
     count = 0
 
-    def make(algorithm, env, **sections):
+    def make(algorithm, env, /, **sections):
         nonlocal count
         count += 1
         return Run(tmp_path / f"run{count}", algorithm, env, **sections)

@@ -13,9 +13,11 @@ from erlcli.core.distributions import (
     Categorical,
     Gaussian,
     MultiCategorical,
+    StateGaussian,
     TanhGaussian,
     for_space,
     gumbel,
+    legal,
 )
 from erlcli.core.types import Box, Discrete, MultiDiscrete
 
@@ -287,6 +289,85 @@ def test_padding_is_not_part_of_the_state():
     assert not MultiCategorical(NVEC).state_dict()
 
 
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_legal_choice_of_500_is_all_that_a_million_draws_give(draws):
+    made, rows = Categorical(500), 20_000
+    params = (torch.randn(rows, 500, generator=draws) * 5).requires_grad_()
+    for k in range(50):
+        if k % 10 == 0:  # most of the time goes into noise, and each row sees another mask every time
+            noise = made.noise((rows,), draws, CPU)
+        mask = torch.zeros(rows, 500, dtype=torch.bool)
+        only = torch.randint(500, (rows,), generator=draws)
+        mask[torch.arange(rows), only] = True
+        action, log_prob = made.sample(legal(params, mask), noise)
+        assert torch.equal(action, only)
+    assert torch.equal(made.mode(legal(params, mask)), only)
+    assert torch.equal(log_prob, torch.zeros(rows))
+    params_legal = legal(params, mask)
+    entropy, illegal = made.entropy(params_legal, log_prob), made.log_prob(params_legal, (only + 1) % 500)
+    assert torch.isfinite(illegal).all() and (illegal < -1e30).all() and not entropy.any()
+    (log_prob + entropy).sum().backward()
+    assert torch.isfinite(params.grad).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_masked_logits_are_those_of_a_distribution_over_the_rest(dtype, draws):
+    made = Categorical(6)
+    params = torch.randn(50, 6, generator=draws).to(dtype)
+    mask = torch.rand(50, 6, generator=draws) < 0.5
+    mask[:, 2] = True
+    masked = legal(params, mask)
+    assert torch.isfinite(masked).all() and masked.dtype == dtype
+    expected = reference.Categorical(logits=params.double().masked_fill(~mask, -1e300))
+    action = made.sample(masked.float(), made.noise((50,), draws, CPU))[0]
+    assert mask.gather(1, action.unsqueeze(1)).all()
+    near = {"atol": 0.05, "rtol": 0.02} if dtype == torch.bfloat16 else {"atol": 1e-5, "rtol": 1e-5}
+    log_prob = made.log_prob(masked, action)
+    torch.testing.assert_close(log_prob.double(), expected.log_prob(action), **near)
+    torch.testing.assert_close(made.entropy(masked, log_prob).double(), expected.entropy(), **near)
+
+
+def test_several_masked_choices_at_once_are_legal_each(draws):
+    made, rows = MultiCategorical(NVEC), 100_000
+    params = torch.randn(rows, sum(NVEC), generator=draws) * 3
+    mask = torch.rand(rows, sum(NVEC), generator=draws) < 0.3
+    starts = [0, 3, 4, 9]
+    for start, n in zip(starts, NVEC, strict=True):
+        mask[torch.arange(rows), start + torch.randint(n, (rows,), generator=draws)] = True
+    params.requires_grad_()
+    action, log_prob = made.sample(legal(params, mask), made.noise((rows,), draws, CPU))
+    assert mask.gather(1, action + torch.tensor(starts)).all()
+    parts = [
+        reference.Categorical(logits=part.double().masked_fill(~m, -1e300))
+        for part, m in zip(split(params), split(mask), strict=True)
+    ]
+    entropy = made.entropy(legal(params, mask), log_prob)
+    near = {"atol": 1e-5, "rtol": 1e-5}
+    torch.testing.assert_close(log_prob.double(), sum(p.log_prob(action[:, i]) for i, p in enumerate(parts)), **near)
+    torch.testing.assert_close(entropy.double(), sum(p.entropy() for p in parts), **near)
+    (log_prob.sum() + entropy.sum()).backward()
+    assert torch.isfinite(params.grad).all() and not params.grad[~mask].any()
+
+
+# --- StateGaussian ----------------------------------------------------------------------------------------------------
+
+
+def test_state_gaussian_equals_torch(draws):
+    made = StateGaussian(3, log_std=-0.5)
+    params, action = torch.randn(50, 6, generator=draws), torch.randn(50, 3, generator=draws)
+    expected = reference.Independent(reference.Normal(params[:, :3], (params[:, 3:] - 0.5).exp()), 1)
+    log_prob = made.log_prob(params, action)
+    torch.testing.assert_close(log_prob, expected.log_prob(action), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(made.entropy(params, log_prob), expected.entropy())
+    noise = made.noise((50,), draws, CPU)
+    sampled, density = made.sample(params, noise)
+    torch.testing.assert_close(sampled, params[:, :3] + (params[:, 3:] - 0.5).exp() * noise)
+    torch.testing.assert_close(density, made.log_prob(params, sampled), atol=1e-4, rtol=1e-4)
+    assert torch.equal(made.mode(params), params[:, :3])
+
+
 # --- for_space --------------------------------------------------------------------------------------------------------
 
 
@@ -295,6 +376,7 @@ def test_for_space_finds_the_family():
     plain, squashed = for_space(box, log_std=-1.0), for_space(box, squash=True)
     assert type(plain) is Gaussian and plain.num_params == 6 and plain.log_std.tolist() == [-1.0] * 6
     assert type(squashed) is TanhGaussian and squashed.action_shape == (6,)
+    assert type(for_space(box, state_std=True)) is StateGaussian
     discrete = for_space(Discrete(4, start=7))
     assert isinstance(discrete, Categorical) and discrete.num_params == 4 and discrete.action_shape == ()
     multi = for_space(MultiDiscrete((2, 3), (2,)))

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from erlcli.core.distributions import for_space
-from erlcli.core.policy import ActorPolicy
+from erlcli.core.memory import Memory
+from erlcli.core.policy import ActorPolicy, Policy
 from erlcli.core.types import Box, Discrete, MultiDiscrete
 
 CPU = torch.device("cpu")
@@ -114,3 +115,40 @@ def test_a_fresh_policy_starts_near_its_centre(draws):
     space, _ = ACTIONS["gaussian"]
     policy = ActorPolicy(obs_space(), for_space(space), (64, 64), "tanh", False, None)
     assert policy.act_greedy(obs).abs().max() < 0.1
+
+
+def test_a_plain_policy_refuses_masks_and_states(draws):
+    class Plain(Policy):
+        def noise(self, shape, generator, device):
+            return torch.zeros(*shape)
+
+        def act(self, obs, noise):
+            return obs + noise.unsqueeze(-1), {}
+
+        def act_greedy(self, obs):
+            return obs
+
+    policy, obs, mask = Plain(), torch.randn(4, 2, generator=draws), torch.ones(4, 2, dtype=torch.bool)
+    assert policy.plain and policy.initial_state(4, CPU) is None
+    noise = policy.rollout_noise(3, 4, draws, CPU)
+    assert len(noise) == 3
+    action, extras, state = policy.step(obs, noise[0], None, None)
+    assert torch.equal(action, obs) and extras == {} and state is None
+    for given in ((mask, None), (None, torch.zeros(4, 3))):
+        with pytest.raises(TypeError, match="observations alone"):
+            policy.step(obs, noise[0], *given)
+        with pytest.raises(TypeError, match="observations alone"):
+            policy.step_greedy(obs, *given)
+
+
+def test_a_policy_with_a_memory_acts_from_a_state(draws):
+    policy = ActorPolicy(obs_space(), for_space(Discrete(3)), (8,), "tanh", False, None, Memory("gru", 4, 6))
+    assert not policy.plain and policy.state_size == 6
+    obs, noise = torch.randn(5, 4, generator=draws), policy.noise((5,), draws, CPU)
+    state = policy.initial_state(5, CPU)
+    action, extras, following = policy.step(obs, noise, None, state)
+    assert action.shape == extras["log_prob"].shape == (5,) and following.shape == (5, 6)
+    assert not torch.equal(policy.step_greedy(obs, None, following)[1], following)
+    for method, given in (("act", (obs, noise)), ("act_greedy", (obs,)), ("step_greedy", (obs, None, None))):
+        with pytest.raises(TypeError, match="from a state"):
+            getattr(policy, method)(*given)

@@ -36,13 +36,13 @@ MakeRun = Callable[..., RunLayout]
 def run_builder() -> MakeRun:
     """`run_builder(root, obs, action, "key=value", ...)`: a run with a restart point at 64 steps, also the best."""
 
-    def make(root: Path, obs: Box, action: ActionSpace, *overrides: str) -> RunLayout:
+    def make(root: Path, obs: Box, action: ActionSpace, *overrides: str, mask: int = 0) -> RunLayout:
         layout = RunLayout(root)
         layout.create()
         layout.recipe.write_text(RECIPE)
         recipe = resolve(load(layout.recipe, list(overrides)), "gymnasium")
         layout.recipe.write_text(dump(recipe))
-        spec = EnvSpec(obs, action, 2)
+        spec = EnvSpec(obs, action, 2, mask=mask)
         write_json(layout.spec, spec.to_json())
         algorithm = build.algorithm(recipe, spec, torch.device("cpu"))
         generator = torch.Generator().manual_seed(7)

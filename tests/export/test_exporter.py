@@ -184,8 +184,8 @@ def test_files_say_what_they_are_and_nothing_about_this_machine(exports: Exports
     assert facts["algorithm"] == "ppo"
     assert facts["made_by"] == f"erlcli {erlcli.__version__}"
     assert (facts["run"], facts["steps"], facts["return_mean"], facts["episodes"]) == ("run", 64, 12.5, 10)
-    assert facts["input"] == {"name": "obs", "dtype": "float32", "shape": ["batch", 3]}
-    assert facts["output"] == {"name": "action", "dtype": "float32", "shape": ["batch", 2]}
+    assert facts["inputs"] == [{"name": "obs", "dtype": "float32", "shape": ["batch", 3]}]
+    assert facts["outputs"] == [{"name": "action", "dtype": "float32", "shape": ["batch", 2]}]
     assert facts["spaces"] == load_policy(layout).spec.to_json()
     source_tree = str(Path(erlcli.__file__).parent).encode()
     for content in contents:
@@ -210,7 +210,8 @@ def test_safetensors_document_is_whole(make_run: MakeRun) -> None:
     document = json.loads(exported.files[1].read_text())
     assert exported.files[1].name == "policy.json"
     assert (document["format"], document["format_version"]) == ("erl-policy", 1)
-    assert document["network"] == {"hidden": [24, 16], "activation": "tanh", "layer_norm": False}
+    network = {"hidden": [24, 16], "activation": "tanh", "layer_norm": False}
+    assert document["network"] == network | {"recurrent": None, "recurrent_hidden": 128}
     assert document["normalize"]["obs_clip"] == 10.0
     ops = [step["op"] for step in document["program"]]
     assert ops == ["sub", "mul", "clamp", "linear", "tanh", "linear", "tanh", "linear", "addcmul", "clamp"]

@@ -25,6 +25,8 @@ class Function(nn.Module):
         nn.init.uniform_(self.norm.bias)
         self.register_buffer("vector", torch.linspace(-1.0, 2.0, 6), persistent=False)
         self.register_buffer("index", torch.tensor([[0, 5, 2], [1, 1, 3]]), persistent=False)
+        self.register_buffer("flags", torch.tensor([True, False, True, True, False, True]), persistent=False)
+        self.lstm, self.gru = nn.LSTM(3, 2), nn.GRU(3, 2)
         self.requires_grad_(False)
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -81,6 +83,9 @@ BODIES: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "nothing": lambda m, x: F.dropout(x.clone().contiguous().detach(), training=False) + 0.0,
     "dueling": dueling,
     "halves": halves,
+    "masked": lambda m, x: x.masked_fill(~m.flags, -3.4e38),
+    "lstm": lambda m, x: torch.cat(torch.lstm_cell(x[:, :3], (x[:, 2:4], x[:, 4:]), *m.lstm.parameters()), -1),
+    "gru": lambda m, x: torch.gru_cell(x[:, :3], x[:, 4:], *m.gru.parameters()),
 }
 
 

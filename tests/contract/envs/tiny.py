@@ -125,3 +125,50 @@ class DiscreteDrift(Drift):
 
     def step(self, action):
         return super().step(self.SIDES[int(action)])
+
+
+class MaskedDrift(DiscreteDrift):
+    """`DiscreteDrift` in which one side is forbidden, told in `info`; who goes there all the same is told so."""
+
+    def _info(self):
+        self.forbidden = int(self.np_random.integers(4))
+        return {"action_mask": (np.arange(4) != self.forbidden).astype(np.int8)}
+
+    def reset(self, *, seed=None, options=None):
+        obs, _ = super().reset(seed=seed)
+        return obs, self._info()
+
+    def step(self, action):
+        if int(action) == self.forbidden:
+            raise ValueError(f"side {action} is forbidden")
+        return *super().step(action)[:4], self._info()
+
+
+class Recall(gymnasium.Env):
+    """Shows a cue at first, then nothing; the choice in the third step has to be that of the cue, and pays 1.
+
+    Choice 3 is never legal, choice 2 is not in the third step. Optimum 1; without a memory 0.5.
+    """
+
+    def __init__(self):
+        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = spaces.Discrete(4)
+        self.cue = self.steps = 0
+
+    def action_masks(self):
+        return np.array([True, True, self.steps < 2, False])
+
+    def _obs(self):
+        return np.array([self.cue * 2 - 1 if self.steps == 0 else 0, self.steps / 2], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cue, self.steps = int(self.np_random.integers(2)), 0
+        return self._obs(), {}
+
+    def step(self, action):
+        if not self.action_masks()[int(action)]:
+            raise ValueError(f"choice {action} is not legal in step {self.steps}")
+        right = self.steps == 2 and int(action) == self.cue
+        self.steps += 1
+        return self._obs(), float(right), self.steps == 3, False, {}
