@@ -7,7 +7,8 @@ minibatches, minimise
     L = -E[min(r A, clip(r, 1 - e, 1 + e) A)] + c_v 0.5 E[(V(s) - R)^2] - c_e E[H(pi(.|s))]
     r = exp(log pi(a|s) - log pi_old(a|s)),  R = A + V_old(s)
 
-Beyond the papers: actor and critic are separate networks; advantages are normalised over the rollout, not the
+Beyond the papers: actor and critic are separate networks, or share encoder and hidden layers, by default where there
+is an encoder (`network.share_trunk`); advantages are normalised over the rollout, not the
 minibatch; rewards may be divided by the running std of the discounted return; the value change may be clipped; the
 epochs may end early on KL, which is estimated as E[(r - 1) - log r] (non-negative and of low variance).
 
@@ -21,11 +22,12 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from erlcli.algorithms.config.ppo import PPOConfig
 from erlcli.core import distributions
 from erlcli.core.algorithm import Algorithm, Context, Supports
+from erlcli.core.encoders import encoded, make_encoder, wants_encoder
 from erlcli.core.networks import Critic, mlp
 from erlcli.core.optim import Optimizer
 from erlcli.core.policy import ActorPolicy
@@ -38,7 +40,7 @@ from erlcli.core.types import Rollout
 class Batch:
     """Rows to learn from, all of the same length."""
 
-    features: Tensor  # (B, F) normalised, flat observations
+    features: Tensor  # (B, F) normalised, flat observations; raw ones where networks begin with an encoder
     action: Tensor  # (B, ...)
     log_prob: Tensor  # (B,) under the policy that acted
     value: Tensor  # (B,) estimate at the time of the rollout
@@ -60,6 +62,7 @@ class PPO(Algorithm):
 
     Config = PPOConfig
     supports: ClassVar[Supports] = Supports(discrete=True, multi_discrete=True, continuous=True, unbounded=True)
+    shares_trunk: ClassVar[bool] = True
 
     def __init__(self, config: PPOConfig, context: Context) -> None:
         self.config: PPOConfig = config
@@ -67,15 +70,8 @@ class PPO(Algorithm):
         self.rollout_length = config.rollout_length
         network = context.network
         self.policy: ActorPolicy = self.build_policy(config, context).to(self.device)
-        self.critic = Critic(
-            mlp(
-                context.spec.obs.size,
-                network.hidden,
-                1,
-                activation=network.activation,
-                layer_norm=network.layer_norm,
-            )
-        ).to(self.device)
+        self.shared = wants_encoder(context.spec.obs, network) if network.share_trunk is None else network.share_trunk
+        self.critic = Critic(self._critic_body(context)).to(self.device)
         self.optimizer = Optimizer(
             {"policy": self.policy, "critic": self.critic},
             eps=config.adam_eps,
@@ -95,6 +91,7 @@ class PPO(Algorithm):
             context.network.activation,
             context.network.layer_norm,
             context.normalize.obs_clip if context.normalize.obs else None,
+            make_encoder(context.spec.obs, context.network),
         )
 
     @property
@@ -150,14 +147,13 @@ class PPO(Algorithm):
             ratios.
         """
         distribution = self.policy.distribution
-        params = self.policy.params(batch.features)
+        params, value = self.evaluate(batch.features)
         log_prob = distribution.log_prob(params, batch.action)
         log_ratio = log_prob - batch.log_prob
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
         policy_loss = -torch.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
 
-        value = self.critic(batch.features)
         error = (value - batch.returns).square()
         if self.config.clip_value is not None:
             bound = self.config.clip_value
@@ -173,13 +169,34 @@ class PPO(Algorithm):
             parts = torch.stack([policy_loss, value_loss, entropy, kl, clip_fraction])
         return loss, parts
 
+    def _critic_body(self, context: Context) -> nn.Module:
+        """All of a network, or the output layer alone where the rest is the policy's."""
+        network = context.network
+        options: dict[str, Any] = {"activation": network.activation, "layer_norm": network.layer_norm}
+        if self.shared:
+            return mlp(self.policy.trunk_width, (), 1, **options)
+        return encoded(context.spec.obs, network, lambda inputs: mlp(inputs, network.hidden, 1, **options))
+
+    def evaluate(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Distribution parameters (B, P) and values (B,); what is shared is computed once."""
+        if not self.shared:
+            return self.policy.params(features), self.values(features)
+        trunk = self.policy.trunk(features)
+        value: Tensor = self.critic(trunk)
+        return self.policy.head(trunk), value
+
+    def values(self, features: Tensor) -> Tensor:
+        """V, without the features' last dimensions."""
+        value: Tensor = self.critic(self.policy.trunk(features) if self.shared else features)
+        return value
+
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> Batch:
         """Values, advantages and targets of the valid rows."""
         config = self.config
         features = self.policy.features(rollout.obs)  # (T + 1, N, F)
-        value = self.critic(features)  # (T + 1, N)
-        final_value = self.critic(self.policy.features(rollout.final_obs.obs))  # (K,)
+        value = self.values(features)  # (T + 1, N)
+        final_value = self.values(self.policy.features(rollout.final_obs.obs))  # (K,)
         reward = rollout.reward
         if self.reward_normalizer is not None:
             # The scale of rewards does not touch acting, so it may take in this rollout before it is used.
@@ -212,8 +229,7 @@ class PPO(Algorithm):
         return batch
 
     def _update_statistics(self, rollout: Rollout) -> None:
-        if self.policy.normalizer is not None:
-            self.policy.normalizer.update(rollout.obs[:-1][rollout.valid])
+        self.policy.update_normalizer(rollout)
 
     def restart(self, seed: int) -> None:
         """See `Algorithm.restart`."""

@@ -11,19 +11,11 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from erlcli.core.collective import Collective
+from erlcli.core.networks import NetworkConfig as NetworkConfig  # algorithms find all that they are built from here
 from erlcli.core.normalize import RewardNormalizer
 from erlcli.core.policy import Policy
 from erlcli.core.replay import Replay
 from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete, Rollout
-
-
-@dataclass(frozen=True)
-class NetworkConfig:
-    """The `[network]` section as an algorithm sees it; fields as in `recipe.schema.NetworkSection`."""
-
-    hidden: tuple[int, ...] = (64, 64)
-    activation: str = "tanh"
-    layer_norm: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +89,7 @@ class Algorithm(ABC):
         Config: model of its `[algorithm]` section.
         config: the section. Schedules are read from it at each update: the loop may put another one in its place.
         supports: the action spaces it can act in.
+        shares_trunk: whether actor and critic can have encoder and hidden layers in common, `network.share_trunk`.
         policy: what the workers run.
         rollout_length: T, the steps that the loop collects between updates.
         replay: what it remembers of earlier rollouts, or None; saved in parts beside its state.
@@ -105,6 +98,7 @@ class Algorithm(ABC):
     Config: ClassVar[type[BaseModel]]
     config: BaseModel
     supports: ClassVar[Supports]
+    shares_trunk: ClassVar[bool] = False
     policy: Policy
     rollout_length: int
     replay: Replay | None = None

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+MANY_BOUNDS = 64  # from more equal bounds on, JSON holds one of them
+
 
 @dataclass(frozen=True)
 class Box:
@@ -22,12 +24,15 @@ class Box:
         dtype: numpy name, e.g. `float32` or `uint8`.
         low: lower bounds, flattened; `-inf` where there is none.
         high: upper bounds, flattened.
+        parts: of an observation with several parts that is packed into one row of bytes, see `core.packing`; else
+            empty.
     """
 
     shape: tuple[int, ...]
     dtype: str
     low: tuple[float, ...]
     high: tuple[float, ...]
+    parts: tuple[Part, ...] = ()
 
     @property
     def size(self) -> int:
@@ -38,6 +43,21 @@ class Box:
     def bounded(self) -> bool:
         """Whether every bound is finite."""
         return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a packed observation.
+
+    Attributes:
+        name: its key, or its keys joined by dots.
+        space: uint8 for an image, float32 for a vector.
+        offset: bytes from the start of the row.
+    """
+
+    name: str
+    space: Box
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +93,7 @@ class EnvSpec:
     """All that an algorithm may know of an environment.
 
     Attributes:
-        obs: observation space (Dict and Tuple spaces arrive flattened).
+        obs: observation space; Dict and Tuple spaces arrive packed where they hold an image, else flattened.
         action: action space, in the environment's units.
         num_envs: environments stepped together, N.
         max_episode_steps: time limit in steps, or None.
@@ -110,14 +130,16 @@ class EnvSpec:
 
 def _space_to_json(space: ActionSpace) -> dict[str, Any]:
     if isinstance(space, Box):
-        # JSON has no infinity: repr() of a float is read back by float() and stays strict JSON.
-        return {
+        row = {
             "kind": "box",
             "shape": list(space.shape),
             "dtype": space.dtype,
-            "low": [repr(float(x)) for x in space.low],
-            "high": [repr(float(x)) for x in space.high],
+            "low": _bounds_to_json(space.low),
+            "high": _bounds_to_json(space.high),
         }
+        if space.parts:
+            row["parts"] = [{"name": p.name, "offset": p.offset, "space": _space_to_json(p.space)} for p in space.parts]
+        return row
     if isinstance(space, Discrete):
         return {"kind": "discrete", "n": space.n, "start": space.start}
     return {
@@ -129,10 +151,30 @@ def _space_to_json(space: ActionSpace) -> dict[str, Any]:
     }
 
 
+def _bounds_to_json(bounds: tuple[float, ...]) -> list[str]:
+    """Text, since JSON has no infinity: repr() of a float is read back by float(). One bound for an image's pixels."""
+    uniform = len(bounds) > MANY_BOUNDS and len(set(bounds)) == 1
+    return [repr(float(x)) for x in (bounds[:1] if uniform else bounds)]
+
+
+def _bounds_from_json(row: list[str], shape: tuple[int, ...]) -> tuple[float, ...]:
+    bounds = tuple(map(float, row))
+    count = int(np.prod(shape))
+    return bounds * count if len(bounds) == 1 and count > MANY_BOUNDS else bounds
+
+
 def _space_from_json(row: dict[str, Any]) -> ActionSpace:
     kind: Literal["box", "discrete", "multi_discrete"] = row["kind"]
     if kind == "box":
-        return Box(tuple(row["shape"]), row["dtype"], tuple(map(float, row["low"])), tuple(map(float, row["high"])))
+        shape = tuple(row["shape"])
+        parts = []
+        for part in row.get("parts", []):
+            space = _space_from_json(part["space"])
+            if not isinstance(space, Box):
+                raise ValueError(f"part {part['name']}: expected a box, found {part['space']}")
+            parts.append(Part(part["name"], space, part["offset"]))
+        low, high = (_bounds_from_json(row[bound], shape) for bound in ("low", "high"))
+        return Box(shape, row["dtype"], low, high, tuple(parts))
     if kind == "discrete":
         return Discrete(row["n"], row["start"])
     if kind == "multi_discrete":

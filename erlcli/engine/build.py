@@ -24,7 +24,15 @@ def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
     network, normalize = recipe.network, recipe.normalize
     return Context(
         spec=EnvSpec(spec.obs, spec.action, recipe.env.num_envs, spec.max_episode_steps, spec.device),
-        network=NetworkConfig(tuple(network.hidden), network.activation, network.layer_norm),
+        network=NetworkConfig(
+            tuple(network.hidden),
+            network.activation,
+            network.layer_norm,
+            network.encoder,
+            network.image_layout,
+            network.pixel_max,
+            network.share_trunk,
+        ),
         normalize=NormalizeConfig(normalize.obs, normalize.reward, normalize.obs_clip, normalize.reward_clip),
         device=device,
         seed=recipe.train.seed,
@@ -44,6 +52,13 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
             expected=f"an action space of these kinds: {found.supports.describe()}",
             found=str(spec.action),
             remedy="another algorithm (erl recipes), or a wrapper that bounds or discretises the actions",
+        )
+    if recipe.network.share_trunk and not found.shares_trunk:
+        raise RecipeError(
+            f"network.share_trunk: {recipe.algorithm.name} can't share",
+            expected="an algorithm whose actor and critic learn in one step, such as ppo",
+            found=recipe.algorithm.name,
+            remedy="leave network.share_trunk out: actor and critics have an encoder each",
         )
     if (need := ReplayNeed.of(recipe, spec, policy(recipe, spec), device)) is not None:
         need.check()

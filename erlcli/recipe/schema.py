@@ -80,6 +80,22 @@ class NetworkSection(Section):
         "tanh", description="Activation of the hidden layers."
     )
     layer_norm: bool = Field(False, description="Normalise hidden layers before the activation.")
+    encoder: Literal["auto", "mlp", "nature_cnn", "impala_cnn", "small_cnn"] = Field(
+        "auto",
+        description="What images go through before the hidden layers; auto: nature_cnn from 36 pixels on, small_cnn "
+        "below, and mlp (none) for vectors.",
+    )
+    image_layout: Literal["auto", "hwc", "chw"] = Field(
+        "auto", description="Whether channels are the last or the first axis; auto tells it from the shape."
+    )
+    pixel_max: float = Field(
+        255.0, gt=0, description="Pixels are divided by this; lower it where an image uses small numbers only."
+    )
+    share_trunk: bool | None = Field(
+        None,
+        description="Whether actor and critic have encoder and hidden layers in common (on-policy algorithms only); "
+        "unset: where there is an encoder.",
+    )
 
 
 class NormalizeSection(Section):
