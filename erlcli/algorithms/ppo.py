@@ -1,58 +1,40 @@
 """Proximal policy optimisation.
 
-Schulman et al., "Proximal Policy Optimization Algorithms" (arXiv 1707.06347), with the advantages of "High-Dimensional
-Continuous Control Using Generalized Advantage Estimation" (arXiv 1506.02438). For each rollout, over several epochs of
+Schulman et al., "Proximal Policy Optimization Algorithms" (arXiv 1707.06347). For each rollout, over several epochs of
 minibatches, minimise
 
     L = -E[min(r A, clip(r, 1 - e, 1 + e) A)] + c_v 0.5 E[(V(s) - R)^2] - c_e E[H(pi(.|s))]
     r = exp(log pi(a|s) - log pi_old(a|s)),  R = A + V_old(s)
 
-Beyond the papers: actor and critic are separate networks, or share encoder and hidden layers, by default where there
-is an encoder (`network.share_trunk`); advantages are normalised over the rollout, not the
-minibatch; rewards may be divided by the running std of the discounted return; the value change may be clipped; the
-epochs may end early on KL, which is estimated as E[(r - 1) - log r] (non-negative and of low variance).
+with the advantages, networks and memories of `on_policy`.
 
-Dimension letters: T time steps, N environments, B rows of a minibatch, A action dimensions.
+Beyond the paper: actor and critic are separate networks, or share a trunk; advantages are normalised over the rollout, not the
+minibatch; rewards may be divided by the running std of the discounted return; the value change may be clipped; the
+epochs may end early on KL, which is estimated as E[(r - 1) - log r] (non-negative and of low variance); the step size
+may follow that KL, halved above twice the wanted one and doubled below half of it. rsl_rl, where this comes from,
+changes it by a factor of 1.5 after each minibatch; here it is once a rollout, since looking at a KL makes a GPU wait.
+
+Dimension letters: T time steps, N environments, B rows of a minibatch.
 """
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from erlcli.algorithms.config.ppo import PPOConfig
-from erlcli.core import distributions
-from erlcli.core.algorithm import Algorithm, Context, Supports
-from erlcli.core.encoders import encoded, make_encoder, wants_encoder
-from erlcli.core.networks import Critic, mlp
+from erlcli.algorithms.on_policy import Batch, OnPolicyAlgorithm, explained_variance
+from erlcli.core.algorithm import Context
 from erlcli.core.optim import Optimizer
-from erlcli.core.policy import ActorPolicy
-from erlcli.core.returns import gae, next_values
-from erlcli.core.seeding import generator
 from erlcli.core.types import Rollout
 
-
-@dataclass(frozen=True)
-class Batch:
-    """Rows to learn from, all of the same length."""
-
-    features: Tensor  # (B, F) normalised, flat observations; raw ones where networks begin with an encoder
-    action: Tensor  # (B, ...)
-    log_prob: Tensor  # (B,) under the policy that acted
-    value: Tensor  # (B,) estimate at the time of the rollout
-    advantage: Tensor  # (B,)
-    returns: Tensor  # (B,) targets of the critic
-
-    def rows(self, index: Tensor | slice) -> Batch:
-        """The chosen rows: a copy for a tensor of indices, views for a slice."""
-        return Batch(*(getattr(self, f.name)[index] for f in fields(self)))
+METRICS = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clip_fraction")
+KL = METRICS.index("policy/kl")
 
 
-class PPO(Algorithm):
+class PPO(OnPolicyAlgorithm):
     """See the module's docstring.
 
     Args:
@@ -61,74 +43,53 @@ class PPO(Algorithm):
     """
 
     Config = PPOConfig
-    supports: ClassVar[Supports] = Supports(discrete=True, multi_discrete=True, continuous=True, unbounded=True)
-    shares_trunk: ClassVar[bool] = True
+    config: PPOConfig
 
     def __init__(self, config: PPOConfig, context: Context) -> None:
-        self.config: PPOConfig = config
-        self.device = context.device
-        self.rollout_length = config.rollout_length
-        network = context.network
-        self.policy: ActorPolicy = self.build_policy(config, context).to(self.device)
-        self.shared = wants_encoder(context.spec.obs, network) if network.share_trunk is None else network.share_trunk
-        self.critic = Critic(self._critic_body(context)).to(self.device)
-        self.optimizer = Optimizer(
-            {"policy": self.policy, "critic": self.critic},
-            eps=config.adam_eps,
-            max_grad_norm=config.max_grad_norm,
-            collective=context.collective,
-        )
-        self.reward_normalizer = context.reward_normalizer(config.gamma)
-        self.generator = generator(context.seed, "learner", device=self.device)
+        super().__init__(config, context)
+        self._adapted: AdaptedRate | None = None
+        if config.adaptive_kl is not None:
+            self._adapted = AdaptedRate(config)
 
-    @classmethod
-    def build_policy(cls, config: PPOConfig, context: Context) -> ActorPolicy:
-        """Actor network with the distribution that fits the action space."""
-        return ActorPolicy(
-            context.spec.obs,
-            distributions.for_space(context.spec.action, config.log_std, config.squash),
-            context.network.hidden,
-            context.network.activation,
-            context.network.layer_norm,
-            context.normalize.obs_clip if context.normalize.obs else None,
-            make_encoder(context.spec.obs, context.network),
+    def build_optimizer(self, modules: dict[str, nn.Module], context: Context) -> Optimizer:
+        """Adam."""
+        config = self.config
+        return Optimizer(
+            modules, eps=config.adam_eps, max_grad_norm=config.max_grad_norm, collective=context.collective
         )
-
-    @property
-    def updates(self) -> int:
-        """Gradient steps taken so far."""
-        return self.optimizer.updates
 
     def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
         """Epochs of minibatches over one rollout; see `Algorithm.update`."""
         config = self.config
-        learning_rate = config.learning_rate(progress)
+        adapted = self._adapted
+        learning_rate = config.learning_rate(progress) if adapted is None else adapted.now(config)
         clip_range = config.clip_range(progress)
         entropy_coef = config.entropy_coef(progress)
-        batch = self._prepare(rollout)
+        batch, recurrence = self.prepare(rollout)
         rows = len(batch.value)
         if not rows:  # every env was only reset; a step on nothing but momentum would still move the weights
             return {"policy/epochs": 0}
-        # Every row is used once an epoch, in minibatches that differ by at most one row.
-        minibatches = max(1, round(rows / config.batch_size))
-        bounds = [rows * i // minibatches for i in range(minibatches + 1)]
-        sums = torch.zeros(5, device=self.device)
-        epochs = 0
+        count = max(1, round(rows / config.batch_size))
+        shuffled = rows if recurrence is None else len(recurrence.sequences.begin)
+        sums = torch.zeros(len(METRICS), device=self.device)
+        epochs = minibatches = 0
         while epochs < config.epochs:
             epochs += 1
-            shuffled = batch.rows(torch.randperm(rows, generator=self.generator, device=self.device))
+            order = torch.randperm(shuffled, generator=self.generator, device=self.device)
             sums.zero_()
-            for start, stop in itertools.pairwise(bounds):
-                loss, parts = self.loss(shuffled.rows(slice(start, stop)), clip_range, entropy_coef)
+            minibatches = 0
+            for minibatch in self.minibatches(batch, count, order, recurrence):
+                loss, parts = self.loss(minibatch, clip_range, entropy_coef)
                 self.optimizer.step(loss, learning_rate)
                 sums += parts
-            if config.target_kl is not None and sums[3] / minibatches > 1.5 * config.target_kl:
+                minibatches += 1
+            if config.target_kl is not None and sums[KL] / minibatches > 1.5 * config.target_kl:
                 break
         self.optimizer.check_finite()
-        self._update_statistics(rollout)
-        means = (sums / minibatches).unbind()
-        names = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clip_fraction")
-        metrics: dict[str, float | Tensor] = dict(zip(names, means, strict=True))
+        self.update_statistics(rollout)
+        if adapted is not None:
+            adapted.adapt(config, float(sums[KL]) / minibatches)
+        metrics: dict[str, float | Tensor] = dict(zip(METRICS, (sums / minibatches).unbind(), strict=True))
         metrics |= {
             "policy/epochs": epochs,
             "loss/grad_norm": self.optimizer.mean_grad_norm(),
@@ -147,7 +108,7 @@ class PPO(Algorithm):
             ratios.
         """
         distribution = self.policy.distribution
-        params, value = self.evaluate(batch.features)
+        params, value = self.forward(batch)
         log_prob = distribution.log_prob(params, batch.action)
         log_ratio = log_prob - batch.log_prob
         ratio = log_ratio.exp()
@@ -169,92 +130,47 @@ class PPO(Algorithm):
             parts = torch.stack([policy_loss, value_loss, entropy, kl, clip_fraction])
         return loss, parts
 
-    def _critic_body(self, context: Context) -> nn.Module:
-        """All of a network, or the output layer alone where the rest is the policy's."""
-        network = context.network
-        options: dict[str, Any] = {"activation": network.activation, "layer_norm": network.layer_norm}
-        if self.shared:
-            return mlp(self.policy.trunk_width, (), 1, **options)
-        return encoded(context.spec.obs, network, lambda inputs: mlp(inputs, network.hidden, 1, **options))
-
-    def evaluate(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Distribution parameters (B, P) and values (B,); what is shared is computed once."""
-        if not self.shared:
-            return self.policy.params(features), self.values(features)
-        trunk = self.policy.trunk(features)
-        value: Tensor = self.critic(trunk)
-        return self.policy.head(trunk), value
-
-    def values(self, features: Tensor) -> Tensor:
-        """V, without the features' last dimensions."""
-        value: Tensor = self.critic(self.policy.trunk(features) if self.shared else features)
-        return value
-
-    @torch.no_grad()
-    def _prepare(self, rollout: Rollout) -> Batch:
-        """Values, advantages and targets of the valid rows."""
-        config = self.config
-        features = self.policy.features(rollout.obs)  # (T + 1, N, F)
-        value = self.values(features)  # (T + 1, N)
-        final_value = self.values(self.policy.features(rollout.final_obs.obs))  # (K,)
-        reward = rollout.reward
-        if self.reward_normalizer is not None:
-            # The scale of rewards does not touch acting, so it may take in this rollout before it is used.
-            ended = rollout.terminated | rollout.truncated
-            self.reward_normalizer.update(reward, ended, rollout.valid)
-            reward = self.reward_normalizer(reward)
-        advantage = gae(
-            reward,
-            value[:-1],
-            next_values(value, rollout.final_obs, final_value),
-            rollout.terminated,
-            rollout.truncated,
-            rollout.valid,
-            config.gamma,
-            config.gae_lambda,
-        )
-        returns = advantage + value[:-1]
-        full = Batch(
-            features[:-1].flatten(0, 1),
-            rollout.action.flatten(0, 1),
-            rollout.extras["log_prob"].flatten(),
-            value[:-1].flatten(),
-            advantage.flatten(),
-            returns.flatten(),
-        )
-        batch = full if bool(rollout.valid.all()) else full.rows(rollout.valid.flatten().nonzero().squeeze(-1))
-        if config.normalize_advantage:
-            std, mean = torch.std_mean(batch.advantage, correction=0)
-            batch.advantage.sub_(mean).div_(std + 1e-8)
-        return batch
-
-    def _update_statistics(self, rollout: Rollout) -> None:
-        self.policy.update_normalizer(rollout)
-
-    def restart(self, seed: int) -> None:
-        """See `Algorithm.restart`."""
-        self.generator.manual_seed(seed)
-        if self.reward_normalizer is not None:
-            self.reward_normalizer.restart()
-
     def state_dict(self) -> dict[str, Any]:
-        """Critic, optimiser and reward statistics."""
-        state: dict[str, Any] = {
-            "critic": self.critic.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-        if self.reward_normalizer is not None:
-            state["reward_normalizer"] = self.reward_normalizer.state_dict()
-        return state
+        """See `OnPolicyAlgorithm.state_dict`; with the step size where it is adapted."""
+        state = super().state_dict()
+        return state if self._adapted is None else state | {"rate": self._adapted.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `Algorithm.load_state_dict`."""
-        self.critic.load_state_dict(state["critic"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.reward_normalizer is not None:
-            self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+        super().load_state_dict(state)
+        if self._adapted is not None and "rate" in state:  # not in a checkpoint of before it was asked for
+            self._adapted.load_state_dict(state["rate"])
 
 
-def explained_variance(value: Tensor, returns: Tensor) -> Tensor:
-    """1 - Var(returns - value) / Var(returns): 1 is a perfect critic, 0 is no better than a constant."""
-    return 1.0 - (returns - value).var(correction=0) / (returns.var(correction=0) + 1e-8)
+class AdaptedRate:
+    """A step size that follows the KL of rollouts.
+
+    Args:
+        config: with `adaptive_kl`.
+    """
+
+    def __init__(self, config: PPOConfig) -> None:
+        self.rate = self.began = config.learning_rate.start
+
+    def now(self, config: PPOConfig) -> float:
+        """The step size; begins anew where somebody has put another `learning_rate` into the recipe."""
+        if config.learning_rate.start != self.began:
+            self.rate = self.began = config.learning_rate.start
+        return self.rate
+
+    def adapt(self, config: PPOConfig, kl: float) -> None:
+        """A rollout has moved the policy by `kl`."""
+        if config.adaptive_kl is None:
+            return
+        if kl > 2.0 * config.adaptive_kl:
+            self.rate = max(self.rate / 2.0, config.min_learning_rate)
+        elif kl < 0.5 * config.adaptive_kl:
+            self.rate = min(self.rate * 2.0, config.max_learning_rate)
+
+    def state_dict(self) -> dict[str, float]:
+        """Where it is."""
+        return {"rate": self.rate, "began": self.began}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """The inverse of `state_dict`."""
+        self.rate, self.began = float(state["rate"]), float(state["began"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,13 @@ def export(
         print("\n".join(report(exported)))
 
 
+NOTES = {
+    "action_mask": ", true for legal choices",
+    "state": ", zeros where an episode begins",
+    "next_state": ", the state of the next step",
+}
+
+
 def report(exported: Exported) -> list[str]:
     """What a person wants to know: which file, how exact, how to use it."""
     facts, parity, form = exported.loaded.facts, exported.parity, exported.form
@@ -64,28 +72,34 @@ def report(exported: Exported) -> list[str]:
         f"from     {', '.join(source)}",
         f"parity   {error}",
         f"         over {parity.observations:,} observations, run by {form.runtime}",
-        f"input    {exported.input.name}: {exported.input}, as the env gives it",
-        f"output   {exported.output.name}: {exported.output}, as the env takes it",
+        f"input    {exported.inputs[0].name}: {exported.inputs[0]}, as the env gives it",
+        *(f"         {port.name}: {port}{NOTES[port.name]}" for port in exported.inputs[1:]),
+        f"output   {exported.outputs[0].name}: {exported.outputs[0]}, as the env takes it",
+        *(f"         {port.name}: {port}{NOTES[port.name]}" for port in exported.outputs[1:]),
         "use it",
         *(f"  {line}" for line in usage(exported)),
     ]
 
 
 def usage(exported: Exported) -> list[str]:
-    """Three lines of Python that turn a batch of observations, a numpy array `obs`, into actions."""
+    """Three lines of Python that turn a batch of observations, a numpy array `obs`, into actions.
+
+    Whatever else there is, masks and states, is an array of the name that `inputs` and `outputs` have for it.
+    """
     files = [str(path) for path in exported.files]
+    takes, gives = ([port.name for port in ports] for ports in (exported.inputs, exported.outputs))
     if exported.form.name == "onnx":
-        return [
-            "import onnxruntime",
-            f"policy = onnxruntime.InferenceSession({files[0]!r})",
-            'action = policy.run(["action"], {"obs": obs})[0]',
-        ]
+        given = ", ".join(f'"{name}": {name}' for name in takes)
+        if len(gives) == 1:
+            run = f'action = policy.run(["action"], {{{given}}})[0]'
+        else:
+            run = f"{', '.join(gives)} = policy.run({json.dumps(gives)}, {{{given}}})"
+        return ["import onnxruntime", f"policy = onnxruntime.InferenceSession({files[0]!r})", run]
     if exported.form.name == "torch":
-        return [
-            "import torch",
-            f"policy = torch.export.load({files[0]!r}).module()",
-            "action = policy(torch.from_numpy(obs)).numpy()",
-        ]
+        given = ", ".join(["torch.from_numpy(obs)", *(f"{name}=torch.from_numpy({name})" for name in takes[1:])])
+        result = f"policy({given})"
+        run = f"action = {result}.numpy()" if len(gives) == 1 else f"{', '.join(gives)} = (x.numpy() for x in {result})"
+        return ["import torch", f"policy = torch.export.load({files[0]!r}).module()", run]
     return [
         "import json, safetensors.numpy",
         f"tensors = safetensors.numpy.load_file({files[0]!r})",

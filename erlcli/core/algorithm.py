@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from erlcli.core.collective import Collective
+from erlcli.core.encoders import make_encoder, wants_encoder
+from erlcli.core.memory import Memory
 from erlcli.core.networks import NetworkConfig as NetworkConfig  # algorithms find all that they are built from here
 from erlcli.core.normalize import RewardNormalizer
 from erlcli.core.policy import Policy
@@ -54,15 +56,33 @@ class Context:
             return None
         return RewardNormalizer(self.spec.num_envs, gamma, self.normalize.reward_clip).to(self.device)
 
+    def memory(self) -> Memory | None:
+        """A fresh one over observations, with an encoder where they want one; None where the recipe wants none."""
+        network, obs = self.network, self.spec.obs
+        if network.recurrent is None:
+            return None
+        encoder = make_encoder(obs, network)
+        inputs = obs.size if encoder is None else encoder.width
+        return Memory(network.recurrent, inputs, network.recurrent_hidden, encoder)
+
+    @property
+    def shared_trunk(self) -> bool:
+        """Whether actor and critic have encoder and hidden layers in common; see `on_policy`."""
+        network = self.network
+        if network.share_trunk is None:
+            return network.recurrent is None and wants_encoder(self.spec.obs, network)
+        return network.share_trunk
+
 
 @dataclass(frozen=True)
 class Supports:
-    """The action spaces that an algorithm can act in."""
+    """The action spaces that an algorithm can act in, and whether it obeys masks of legal actions."""
 
     discrete: bool = False
     multi_discrete: bool = False
     continuous: bool = False
     unbounded: bool = False
+    masks: bool = False
 
     def accepts(self, action: ActionSpace) -> bool:
         """Whether `action` is one of them."""

@@ -98,6 +98,57 @@ class Gaussian(Distribution):
         return self.log_std.sum() + LOG_SQRT_2PI * self.num_params
 
 
+class StateGaussian(Distribution):
+    """Independent normals whose mean and log standard deviation are both functions of the state.
+
+    `params` holds A means, then A numbers that are added to the initial log standard deviation; the sum is held within
+    `LOG_STD`. Actions are not bounded, as with `Gaussian`.
+
+    Args:
+        action_dim: A.
+        log_std: initial log standard deviation.
+    """
+
+    LOG_STD = (-20.0, 2.0)
+
+    def __init__(self, action_dim: int, log_std: float = 0.0) -> None:
+        super().__init__()
+        self.num_params = 2 * action_dim
+        self.action_shape = (action_dim,)
+        self.action_dtype = torch.float32
+        self.log_std = log_std
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
+        """Standard normals, (*shape, A)."""
+        return torch.randn(*shape, *self.action_shape, generator=generator, device=device)
+
+    def sample(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean + std * noise."""
+        mean, log_std = self._moments(params)
+        return torch.addcmul(mean, log_std.exp(), noise), self._density(noise, log_std)
+
+    def mode(self, params: Tensor) -> Tensor:
+        """The mean."""
+        return params[..., : self.num_params // 2]
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        """Sum over dimensions of the normal log-density."""
+        mean, log_std = self._moments(params)
+        return self._density((action - mean) * (-log_std).exp(), log_std)
+
+    def entropy(self, params: Tensor, log_prob: Tensor) -> Tensor:
+        """0.5 + log(sqrt(2 pi)) + log std, summed over the dimensions."""
+        log_std = self._moments(params)[1]
+        return log_std.sum(-1) + (0.5 + LOG_SQRT_2PI) * (self.num_params // 2)
+
+    def _moments(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = params.chunk(2, dim=-1)
+        return mean, (log_std + self.log_std).clamp(*self.LOG_STD)
+
+    def _density(self, noise: Tensor, log_std: Tensor) -> Tensor:
+        return (noise.square() * -0.5 - log_std).sum(-1) - LOG_SQRT_2PI * (self.num_params // 2)
+
+
 class TanhGaussian(Gaussian):
     """A `Gaussian` squashed through tanh, so that actions lie within (-1, 1).
 
@@ -298,20 +349,36 @@ def _chosen(logits: Tensor, action: Tensor) -> Tensor:
     return logits.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
 
+def legal(params: Tensor, mask: Tensor) -> Tensor:
+    """Logits without the illegal choices.
+
+    They get the smallest finite number, not -inf: their probability is 0 all the same, but log-probabilities,
+    entropies and gradients stay finite.
+
+    Args:
+        params: (B, C) logits of `Categorical` or `MultiCategorical`.
+        mask: (B, C) bool; at least one choice of each dimension has to be legal.
+    """
+    return params.masked_fill(~mask, torch.finfo(params.dtype).min)
+
+
 def gumbel(shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
     """Standard Gumbel variates, -log(Exp(1))."""
     return torch.empty(shape, device=device).exponential_(generator=generator).log_().neg_()
 
 
-def for_space(action: ActionSpace, log_std: float = 0.0, squash: bool = False) -> Distribution:
+def for_space(action: ActionSpace, log_std: float = 0.0, squash: bool = False, state_std: bool = False) -> Distribution:
     """The distribution that fits an action space.
 
     Args:
         action: the environment's action space.
         log_std: initial log standard deviation of continuous actions.
         squash: bound continuous actions by tanh.
+        state_std: the standard deviation of continuous actions, which aren't squashed, is a function of the state.
     """
     if isinstance(action, Box):
+        if state_std:
+            return StateGaussian(action.size, log_std)
         return (TanhGaussian if squash else Gaussian)(action.size, log_std)
     if isinstance(action, Discrete):
         return Categorical(action.n)

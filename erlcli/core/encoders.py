@@ -65,6 +65,14 @@ def encoded(obs: Box, network: NetworkConfig, build: Callable[[int], nn.Module])
     return build(obs.size) if encoder is None else Encoded(encoder, build(encoder.width))
 
 
+def trunk_width(obs: Box, network: NetworkConfig) -> int:
+    """Width of the last hidden layer, or of what comes before where there is none."""
+    if network.hidden:
+        return network.hidden[-1]
+    encoder = make_encoder(obs, network)
+    return obs.size if encoder is None else encoder.width
+
+
 class Encoded(nn.Module):
     """A network behind an encoder of its own."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from torch import Tensor, nn
 
@@ -33,6 +33,8 @@ class NetworkConfig:
     image_layout: str = "auto"
     pixel_max: float = 255.0
     share_trunk: bool | None = None
+    recurrent: Literal["lstm", "gru"] | None = None
+    recurrent_hidden: int = 128
 
 
 def mlp(

@@ -1,6 +1,7 @@
 """What crosses the borders between environments, engine and algorithms.
 
-Dimension letters: T time steps of a rollout, N environments, K ended episodes, A action dimensions.
+Dimension letters: T time steps of a rollout, N environments, K ended episodes, A action dimensions, C choices,
+S numbers of a state.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ class EnvSpec:
         num_envs: environments stepped together, N.
         max_episode_steps: time limit in steps, or None.
         device: where the tensors of `Step` live.
+        mask: C, choices over which the environment gives masks of legal actions; 0 where it gives none.
     """
 
     obs: Box
@@ -105,6 +107,7 @@ class EnvSpec:
     num_envs: int
     max_episode_steps: int | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    mask: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The spaces and the time limit, for `spec.json` in a run directory."""
@@ -112,6 +115,7 @@ class EnvSpec:
             "obs": _space_to_json(self.obs),
             "action": _space_to_json(self.action),
             "max_episode_steps": self.max_episode_steps,
+            "mask": self.mask,
         }
 
     @staticmethod
@@ -125,6 +129,7 @@ class EnvSpec:
             action=_space_from_json(row["action"]),
             num_envs=num_envs,
             max_episode_steps=row["max_episode_steps"],
+            mask=row.get("mask", 0),  # runs of before there were masks don't say
         )
 
 
@@ -206,6 +211,7 @@ class Step:
         truncated: (N,) bool.
         valid: (N,) bool; False where this step was only the reset of an env with next-step autoreset.
         final_obs: the true last observations by env index, for envs that reset within the step; else None.
+        mask: (N, C) bool, the choices that are legal after `obs`; None for envs without masks.
     """
 
     obs: Tensor
@@ -214,6 +220,20 @@ class Step:
     truncated: Tensor
     valid: Tensor
     final_obs: dict[int, Tensor] | None = None
+    mask: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a policy with a memory knew when a rollout began.
+
+    Attributes:
+        state: (N, S) that the first step was made from; zeros where an episode begins there.
+        fresh: (N,) bool, whether obs[0] begins an episode.
+    """
+
+    state: Tensor
+    fresh: Tensor
 
 
 @dataclass(frozen=True)
@@ -231,6 +251,8 @@ class Rollout:
         final_obs: the true last observations that obs does not hold.
         extras: (T, N, ...) whatever `Policy.act` returned beside the action.
         version: of the policy that acted.
+        mask: (T, N, C) bool, the choices that were legal; None where all always are.
+        start: of a policy with a memory; None without one.
     """
 
     obs: Tensor
@@ -242,6 +264,8 @@ class Rollout:
     final_obs: FinalObs
     extras: dict[str, Tensor]
     version: int
+    mask: Tensor | None = None
+    start: Start | None = None
 
     def to(self, device: torch.device) -> Rollout:
         """The same rollout on `device`; itself where it is there already."""
@@ -251,4 +275,6 @@ class Rollout:
         moved = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
         final = FinalObs(self.final_obs.index.to(device), self.final_obs.obs.to(device))
         extras = {name: value.to(device, non_blocking=True) for name, value in self.extras.items()}
-        return Rollout(**moved, final_obs=final, extras=extras, version=self.version)
+        mask = self.mask.to(device, non_blocking=True) if self.mask is not None else None
+        start = Start(self.start.state.to(device), self.start.fresh.to(device)) if self.start is not None else None
+        return Rollout(**moved, final_obs=final, extras=extras, version=self.version, mask=mask, start=start)

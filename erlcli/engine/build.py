@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
     """What algorithms are built from; `spec` is that of one process, the context speaks of all workers' envs."""
     network, normalize = recipe.network, recipe.normalize
     return Context(
-        spec=EnvSpec(spec.obs, spec.action, recipe.env.num_envs, spec.max_episode_steps, spec.device),
+        spec=replace(spec, num_envs=recipe.env.num_envs),
         network=NetworkConfig(
             tuple(network.hidden),
             network.activation,
@@ -32,6 +33,8 @@ def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
             network.image_layout,
             network.pixel_max,
             network.share_trunk,
+            network.recurrent,
+            network.recurrent_hidden,
         ),
         normalize=NormalizeConfig(normalize.obs, normalize.reward, normalize.obs_clip, normalize.reward_clip),
         device=device,
@@ -53,12 +56,26 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
             found=str(spec.action),
             remedy="another algorithm (erl recipes), or a wrapper that bounds or discretises the actions",
         )
+    if recipe.network.share_trunk and recipe.network.recurrent is not None:
+        raise RecipeError(
+            "network.share_trunk: memories are never shared",
+            expected="network.share_trunk = false or unset with network.recurrent",
+            found="true",
+            remedy="leave network.share_trunk out",
+        )
     if recipe.network.share_trunk and not found.shares_trunk:
         raise RecipeError(
             f"network.share_trunk: {recipe.algorithm.name} can't share",
             expected="an algorithm whose actor and critic learn in one step, such as ppo",
             found=recipe.algorithm.name,
             remedy="leave network.share_trunk out: actor and critics have an encoder each",
+        )
+    if spec.mask and not found.supports.masks:
+        raise RecipeError(
+            f"algorithm.name: {recipe.algorithm.name} does not obey the masks of legal actions of {recipe.env.id}",
+            expected="ppo or a2c for an env with masks",
+            found=f"{recipe.algorithm.name}, and masks over {spec.mask} choices",
+            remedy="env.action_masks = false, if the env copes with illegal actions",
         )
     if (need := ReplayNeed.of(recipe, spec, policy(recipe, spec), device)) is not None:
         need.check()

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import generator
-from erlcli.core.types import EnvSpec, FinalObs, Rollout
+from erlcli.core.types import EnvSpec, FinalObs, Rollout, Start, Step
 from erlcli.engine.shared import Layout
 from erlcli.envs.vecenv import VecEnv
 
 PREFIX = "extras/"
+BY_TIME = ("obs", "action", "reward", "terminated", "truncated", "valid", "mask")
+BY_ENV = ("final_obs", "final_step", "final_count", "start_state", "start_fresh")
 
 
 def rollout_layout(spec: EnvSpec, policy: Policy, length: int, num_envs: int) -> Layout:
@@ -39,6 +41,11 @@ def rollout_layout(spec: EnvSpec, policy: Policy, length: int, num_envs: int) ->
         "final_step": ((num_envs, length), torch.int64),
         "final_count": ((num_envs,), torch.int64),
     }
+    if policy.masked:
+        layout["mask"] = ((*shape, spec.mask), torch.bool)
+    if policy.state_size:
+        layout["start_state"] = ((num_envs, policy.state_size), torch.float32)
+        layout["start_fresh"] = ((num_envs,), torch.bool)
     for name, (inner, dtype) in policy.extras.items():
         layout[PREFIX + name] = ((*shape, *inner), dtype)
     return layout
@@ -69,21 +76,16 @@ class Buffers:
         self.final_obs = tensors["final_obs"]
         self.final_step = tensors["final_step"]
         self.final_count = tensors["final_count"]
+        self.mask = tensors.get("mask")
+        self.start_state = tensors.get("start_state")
+        self.start_fresh = tensors.get("start_fresh")
         self.extras = {k.removeprefix(PREFIX): v for k, v in tensors.items() if k.startswith(PREFIX)}
 
     def columns(self, start: int, stop: int) -> Buffers:
         """Views of the envs `start ... stop - 1`."""
-        by_time = {
-            "obs": self.obs,
-            "action": self.action,
-            "reward": self.reward,
-            "terminated": self.terminated,
-            "truncated": self.truncated,
-            "valid": self.valid,
-        } | {PREFIX + name: tensor for name, tensor in self.extras.items()}
-        views = {name: tensor[:, start:stop] for name, tensor in by_time.items()}
-        for name in ("final_obs", "final_step", "final_count"):
-            views[name] = getattr(self, name)[start:stop]
+        views = {name: t[:, start:stop] for name in BY_TIME if (t := getattr(self, name)) is not None}
+        views |= {name: t[start:stop] for name in BY_ENV if (t := getattr(self, name)) is not None}
+        views |= {PREFIX + name: tensor[:, start:stop] for name, tensor in self.extras.items()}
         return Buffers(views)
 
     def rollout(self, version: int) -> Rollout:
@@ -98,6 +100,10 @@ class Buffers:
             self._finals(),
             self.extras,
             version,
+            self.mask,
+            Start(self.start_state, self.start_fresh)
+            if self.start_state is not None and self.start_fresh is not None
+            else None,
         )
 
     def _finals(self) -> FinalObs:
@@ -138,6 +144,9 @@ class Collector:
         self.generator = torch.Generator(device=env.spec.device)
         self.timing = Timing()
         self._obs: Tensor | None = None
+        self._mask: Tensor | None = None  # of the legal choices after _obs
+        self._state = policy.initial_state(env.spec.num_envs, env.spec.device)
+        self._fresh = torch.ones(env.spec.num_envs, dtype=torch.bool, device=env.spec.device)
 
     def restart(self, seed: int) -> None:
         """Reset every environment and draw from `seed` from here on.
@@ -148,6 +157,8 @@ class Collector:
         self.on_step("env reset")
         self.generator = generator(seed, "act", self.first_index, device=self.env.spec.device)
         self._obs = self.env.reset(seed, self.first_index).clone()
+        self._mask = self.env.first_mask() if self.policy.masked else None
+        self._fresh.fill_(True)
 
     @torch.inference_mode()
     def collect(self, into: Buffers) -> None:
@@ -159,16 +170,21 @@ class Collector:
         if self._obs is None:
             raise RuntimeError("restart() comes before collect()")
         env, policy, clock = self.env, self.policy, time.perf_counter
-        shape = (self.length, env.spec.num_envs)
-        noise = policy.noise(shape, self.generator, env.spec.device).unbind(0)
+        noise = policy.rollout_noise(self.length, env.spec.num_envs, self.generator, env.spec.device)
         obs, action, reward = into.obs, into.action, into.reward
         extras = list(into.extras.items())
         finals = [0] * env.spec.num_envs
+        plain, mask, state = policy.plain, self._mask, self._begin(into)
         in_env = 0.0
         started = clock()
         obs[0].copy_(self._obs)
         for t in range(self.length):
-            chosen, beside = policy.act(obs[t], noise[t])
+            if plain:
+                chosen, beside = policy.act(obs[t], noise[t])
+            else:
+                if into.mask is not None and mask is not None:
+                    into.mask[t].copy_(mask)
+                chosen, beside, state = policy.step(obs[t], noise[t], mask, state)
             action[t].copy_(chosen)
             for name, buffer in extras:
                 buffer[t].copy_(beside[name])
@@ -186,6 +202,29 @@ class Collector:
                     into.final_obs[n, finals[n]].copy_(last)
                     into.final_step[n, finals[n]] = t
                     finals[n] += 1
+            if not plain:
+                mask = step.mask
+                self._forget(step, state)
+        self._mask = mask.clone() if mask is not None else None
+        self._state = state
         into.final_count.copy_(torch.tensor(finals))
         self._obs.copy_(obs[self.length])
         self.timing = Timing(in_env, clock() - started - in_env)
+
+    def _begin(self, into: Buffers) -> Tensor | None:
+        """The state to act from, which is noted."""
+        if self._state is None or into.start_state is None or into.start_fresh is None:
+            return None
+        state = self._state.masked_fill(self._fresh.unsqueeze(-1), 0.0)
+        into.start_state.copy_(state)
+        into.start_fresh.copy_(self._fresh)
+        return state
+
+    def _forget(self, step: Step, state: Tensor | None) -> None:
+        """Where the next observation begins an episode, nothing is remembered of the one before."""
+        if state is None:
+            return
+        torch.logical_not(step.valid, out=self._fresh)
+        if step.final_obs is not None:
+            self._fresh[list(step.final_obs)] = True
+        state.masked_fill_(self._fresh.unsqueeze(-1), 0.0)

@@ -25,6 +25,7 @@ from erlcli.engine.failures import Interrupted
 from erlcli.engine.video import Frame, picture, rendering_env
 from erlcli.envs.config import EnvConfig
 from erlcli.envs.gymnasium import scalar
+from erlcli.envs.masks import MaskFault, mask_reader
 from erlcli.envs.position import PositionLog
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
@@ -122,10 +123,12 @@ class Evaluation:
             self.envs.extend(make_env(config) for _ in range(config.num_envs - 1))
             env = self.envs[0]
             obs, action = obs_box(env.observation_space, config.id), action_space(env.action_space, config.id)
+            reader = mask_reader(env, action, config)
         except BaseException:
             self.close()
             raise
-        self.spec = EnvSpec(obs, action, 1)
+        self.spec = EnvSpec(obs, action, 1, mask=reader.width if reader is not None else 0)
+        self._readers = [reader.of(env) for env in self.envs] if reader is not None else []
         self.fps = float(env.metadata.get("render_fps") or DEFAULT_FPS)
         self._map = ActionMap(action)
 
@@ -162,10 +165,15 @@ class Evaluation:
         returns, lengths = [0.0] * len(episodes), [0] * len(episodes)
         obs = np.zeros((count, *self.spec.obs.shape), dtype=self.spec.obs.dtype)  # (N, *obs), ours: envs reuse theirs
         tensor = torch.from_numpy(obs)
+        mask = np.ones((count, self.spec.mask), dtype=bool)  # (N, C)
+        state = policy.initial_state(count, torch.device("cpu"))  # (N, S)
 
         def begin(j: int) -> None:
             seats[j].steps, seats[j].total = 0, 0.0
-            self._reset(seats[j], episodes[seats[j].places[0]], obs[j : j + 1])
+            self._reset(seats[j], episodes[seats[j].places[0]], obs[j : j + 1], mask[j])
+            if state is not None:
+                with torch.inference_mode():  # which is what it is made in
+                    state[j] = 0.0
             if watch is not None and j == 0:
                 watch(episodes[seats[0].places[0]], 0, 0.0)
 
@@ -175,11 +183,11 @@ class Evaluation:
         while active:
             if stop():
                 raise Interrupted
-            actions = self._actions(policy, tensor)
+            actions, state = self._actions(policy, tensor, mask, state)
             for j in list(active):
                 seat = seats[j]
                 place = seat.places[0]
-                ended = self._step(seat, actions[j], episodes[place], obs[j : j + 1])
+                ended = self._step(seat, actions[j], episodes[place], obs[j : j + 1], mask[j])
                 if watch is not None and j == 0:
                     watch(episodes[place], seat.steps, seat.total)
                 if not ended:
@@ -197,10 +205,15 @@ class Evaluation:
                 on_step(done)
         return Scores(returns, lengths)
 
-    def _actions(self, policy: Policy, obs: torch.Tensor) -> NDArray[Any]:
-        """(N, *action) in the env's units."""
+    def _actions(
+        self, policy: Policy, obs: torch.Tensor, mask: NDArray[np.bool_], state: torch.Tensor | None
+    ) -> tuple[NDArray[Any], torch.Tensor | None]:
+        """(N, *action) in the env's units, and what the policy remembers."""
         with torch.inference_mode():
-            raw = policy.act_greedy(obs)
+            if policy.plain and not self._readers:
+                raw = policy.act_greedy(obs)
+            else:
+                raw, state = policy.step_greedy(obs, torch.from_numpy(mask) if self._readers else None, state)
             actions: NDArray[Any] = self._map(raw).numpy()
         if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
             raise DivergedError(
@@ -209,9 +222,9 @@ class Evaluation:
                 found=f"{raw.flatten().tolist()!r:.100}",
                 remedy="evaluate an earlier checkpoint: --checkpoint STEPS",
             )
-        return actions
+        return actions, state
 
-    def _reset(self, seat: _Seat, episode: int, row: NDArray[Any]) -> None:
+    def _reset(self, seat: _Seat, episode: int, row: NDArray[Any], mask: NDArray[np.bool_]) -> None:
         seat.seed = derive(self.seed, "eval", episode)
         self._position.note("reset", seat.number, seat.seed, episode, 0)
         try:
@@ -221,8 +234,16 @@ class Evaluation:
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._failure("reset", seat, episode, None, f"{result!r:.100}, not (obs, info)")
         self._store("reset", seat, episode, result[0], row)
+        self._read_mask("reset", seat, episode, result[1], mask)
 
-    def _step(self, seat: _Seat, action: Any, episode: int, row: NDArray[Any]) -> bool:  # noqa: ANN401
+    def _step(
+        self,
+        seat: _Seat,
+        action: Any,  # noqa: ANN401 - of any space
+        episode: int,
+        row: NDArray[Any],
+        mask: NDArray[np.bool_],
+    ) -> bool:
         """Step one env; whether its episode is over."""
         seat.steps += 1
         self._position.note("step", seat.number, seat.seed, episode, seat.steps)
@@ -233,7 +254,7 @@ class Evaluation:
         if not isinstance(result, tuple) or len(result) != 5:
             what = f"{len(result)} values" if isinstance(result, tuple) else repr(result)[:100]
             raise self._failure("step", seat, episode, None, f"{what}, not (obs, reward, terminated, truncated, info)")
-        obs, reward, terminated, truncated, _ = result
+        obs, reward, terminated, truncated, info = result
         self._store("step", seat, episode, obs, row)
         value, flags = scalar(reward), (scalar(terminated), scalar(truncated))
         if value is None or not np.isfinite(value):
@@ -242,7 +263,19 @@ class Evaluation:
             what = f"flags {terminated!r:.50} and {truncated!r:.50}, no booleans"
             raise self._failure("step", seat, episode, None, what)
         seat.total += value
+        if not any(flags):
+            self._read_mask("step", seat, episode, info, mask)
         return any(flags)
+
+    def _read_mask(self, call: str, seat: _Seat, episode: int, info: Any, mask: NDArray[np.bool_]) -> None:  # noqa: ANN401
+        if not self._readers:
+            return
+        try:
+            self._readers[seat.number](info, mask)
+        except MaskFault as fault:
+            raise self._failure(call, seat, episode, None, f"no transition: the env {fault}") from None
+        except Exception as error:
+            raise self._failure(call, seat, episode, error) from error
 
     def _store(self, call: str, seat: _Seat, episode: int, obs: Any, row: NDArray[Any]) -> None:  # noqa: ANN401
         """Copy an observation into its row (1, *obs), if it is one; the rules are those of training."""

@@ -13,6 +13,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file
 from safetensors.torch import save as save_bytes
@@ -151,4 +152,5 @@ def read(path: Path) -> Rollout:
     """
     tensors = load_file(path)
     final = FinalObs(tensors["final_index"], tensors["final_obs"])
-    return Rollout(**{name: tensors[name] for name in COLUMNS}, final_obs=final, extras={}, version=0)
+    columns: dict[str, Any] = {name: tensors[name] for name in COLUMNS}
+    return Rollout(**columns, final_obs=final, extras={}, version=0)

@@ -10,6 +10,7 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -112,8 +113,7 @@ class SharedSampler(Sampler):
         """The spec of one worker's environments, from one of them made and closed here."""
         env = make_vec_env(env_config(recipe.env, 1, 1))
         env.close()
-        spec = env.spec
-        return EnvSpec(spec.obs, spec.action, env_share(recipe), spec.max_episode_steps, spec.device)
+        return replace(env.spec, num_envs=env_share(recipe))
 
     def _start(self, worker: Worker) -> None:
         self._layout.position(worker.name).unlink(missing_ok=True)  # of its predecessor

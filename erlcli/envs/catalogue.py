@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 
+from erlcli.envs import novel
 from erlcli.envs.config import ENVPOOL_IDS
 
 # Package of the entry point -> (family, module that has to be importable, what installs it).
@@ -20,6 +21,7 @@ _FAMILIES = {
     "gymnasium.envs.toy_text": ("Toy text", "gymnasium", "gymnasium"),
     "gymnasium.envs.phys2d": ("phys2d", "jax", "jax"),
     "gymnasium.envs.tabular": ("tabular", "jax", "jax"),
+    "erlcli.envs": ("Partial observation", "gymnasium", "gymnasium"),
 }
 # Gymnasium registers names that only say where an environment went.
 _MOVED = {"_raise_mujoco_py_error": ("MuJoCo", "gymnasium-robotics"), "_raise_shimmy_error": ("Shimmy", "shimmy")}
@@ -54,6 +56,7 @@ class Entry:
 
 def catalogue(search: str = "") -> list[Entry]:
     """The registered environments whose id holds `search`, whatever its case; by family, then id."""
+    novel.register()
     latest: dict[str, int] = {}
     for env_id in gymnasium.registry:
         name, version = _version(env_id)

@@ -25,6 +25,7 @@ class EnvConfig:
     Attributes:
         wrappers: (reference, kwargs) pairs, the innermost first.
         threads: CPU threads of envpool; None for all cores.
+        action_masks: whether masks of legal actions are looked for.
     """
 
     id: str
@@ -35,6 +36,7 @@ class EnvConfig:
     max_episode_steps: int | None = None
     frame_stack: int = 1
     threads: int | None = None
+    action_masks: bool = True
 
 
 def choose_backend(config: EnvConfig) -> tuple[str, str]:
@@ -90,4 +92,5 @@ def env_config(section: Any, num_envs: int, threads: int | None = None) -> EnvCo
         section.max_episode_steps,
         section.frame_stack,
         threads,
+        section.action_masks,
     )

@@ -101,6 +101,10 @@ class EnvpoolVecEnv:
         obs, _ = self._pool.reset()
         return torch.from_numpy(self._checked(obs))
 
+    def first_mask(self) -> Tensor | None:
+        """See `VecEnv.first_mask`; none of the ids that envpool may step has masks."""
+        return None
+
     def step(self, action: Tensor) -> Step:
         """See `VecEnv.step`."""
         self._steps += 1

@@ -19,6 +19,7 @@ from erlcli.core.actions import ActionMap
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Step
 from erlcli.envs.config import EnvConfig
+from erlcli.envs.masks import MaskFault, mask_reader
 from erlcli.envs.position import Position, PositionLog
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
@@ -50,12 +51,15 @@ class GymnasiumVecEnv:
             for _ in range(config.num_envs):
                 self.envs.append(make_env(config))
             env = self.envs[0]
+            action = action_space(env.action_space, config.id)
+            reader = mask_reader(env, action, config)
             limit = config.max_episode_steps or (env.spec.max_episode_steps if env.spec is not None else None)
             self.spec = EnvSpec(
                 obs_box(env.observation_space, config.id),
-                action_space(env.action_space, config.id),
+                action,
                 config.num_envs,
                 limit,
+                mask=reader.width if reader is not None else 0,
             )
         except BaseException:
             self.close()
@@ -66,12 +70,15 @@ class GymnasiumVecEnv:
         self._reward = np.zeros(n, dtype=np.float32)
         self._terminated = np.zeros(n, dtype=bool)
         self._truncated = np.zeros(n, dtype=bool)
+        self._mask = np.zeros((n, self.spec.mask), dtype=bool)
+        self._readers = [reader.of(env) for env in self.envs] if reader is not None else []
         self._step = Step(  # the arrays above, as tensors
             torch.from_numpy(self._obs),
             torch.from_numpy(self._reward),
             torch.from_numpy(self._terminated),
             torch.from_numpy(self._truncated),
             torch.ones(n, dtype=torch.bool),
+            mask=torch.from_numpy(self._mask) if reader is not None else None,
         )
         self._images = box.dtype == "uint8"
         self._first = 0
@@ -87,6 +94,10 @@ class GymnasiumVecEnv:
             self._episodes[i] = -1
             self._reset_one(i, self._seeds[i])
         return self._step.obs
+
+    def first_mask(self) -> Tensor | None:
+        """See `VecEnv.first_mask`."""
+        return self._step.mask
 
     def step(self, action: Tensor) -> Step:
         """See `VecEnv.step`. A step that both terminates and truncates counts as terminated."""
@@ -118,6 +129,8 @@ class GymnasiumVecEnv:
                 final = final or {}
                 final[i] = torch.from_numpy(self._obs[i, ...].copy())
                 self._reset_one(i, None)
+            elif self._readers:
+                self._read_mask(i, flags[2], "step")
         return self._step if final is None else replace(self._step, final_obs=final)
 
     def close(self) -> None:
@@ -137,6 +150,16 @@ class GymnasiumVecEnv:
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._failure(i, "reset", f"returned {_kind(result)}, not (obs, info)")
         self._store(i, result[0], "reset")
+        if self._readers:
+            self._read_mask(i, result[1], "reset")
+
+    def _read_mask(self, i: int, info: Any, call: str) -> None:  # noqa: ANN401 - whatever the env returned
+        try:
+            self._readers[i](info, self._mask[i])
+        except MaskFault as fault:
+            raise self._failure(i, call, str(fault)) from None
+        except Exception as error:
+            raise self._failure(i, call, f"was asked for its mask, which {_raised(error)}", error) from error
 
     def _note(self, i: int, call: str) -> None:
         self._position.note(call, self._first + i, self._seeds[i], self._episodes[i], self._steps[i])

@@ -18,7 +18,9 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TimeLimit
 
+from erlcli.envs import novel
 from erlcli.envs.config import EnvConfig
+from erlcli.envs.masks import MaskTakenOut
 from erlcli.envs.spaces import obs_box
 from erlcli.errors import EnvError, RecipeError
 
@@ -53,6 +55,8 @@ def as_box(env: gymnasium.Env[Any, Any], config: EnvConfig) -> gymnasium.Env[Any
     Raises:
         RecipeError: they can't be turned into a box.
     """
+    if config.action_masks and MaskTakenOut.fits(env.observation_space):
+        env = MaskTakenOut(env)
     if not isinstance(env.observation_space, spaces.Box):
         try:
             flat = isinstance(spaces.flatten_space(env.observation_space), spaces.Box)
@@ -67,6 +71,7 @@ def as_box(env: gymnasium.Env[Any, Any], config: EnvConfig) -> gymnasium.Env[Any
 
 
 def _bare(config: EnvConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    novel.register()
     kwargs = dict(config.kwargs)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode

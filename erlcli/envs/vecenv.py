@@ -34,6 +34,12 @@ class VecEnv(Protocol):
             EnvError: an environment failed.
         """
 
+    def first_mask(self) -> Tensor | None:
+        """(N, C) bool, the choices that are legal after `reset`; None where `spec.mask` is 0.
+
+        Those after a step are in `Step.mask`.
+        """
+
     def step(self, action: Tensor) -> Step:
         """Step with (N, *action) in the policy's own units.
 

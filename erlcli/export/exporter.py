@@ -20,7 +20,7 @@ from erlcli.engine.load_policy import LoadedPolicy
 from erlcli.errors import ErlError, RecipeError
 from erlcli.export import parity
 from erlcli.export.formats import Format
-from erlcli.export.greedy import GreedyPolicy, Port, facts, ports
+from erlcli.export.greedy import GreedyPolicy, Port, facts, inputs, outputs
 from erlcli.export.parity import Parity
 from erlcli.export.quiet import Chatter, quiet
 from erlcli.export.safetensors import json_beside
@@ -38,8 +38,8 @@ class Exported:
         size_bytes: of all files.
         parity: how far it is from the policy.
         loaded: the policy.
-        input: what it takes.
-        output: what it gives.
+        inputs: what it takes, observations first.
+        outputs: what it gives, actions first.
     """
 
     files: tuple[Path, ...]
@@ -47,8 +47,8 @@ class Exported:
     size_bytes: int
     parity: Parity
     loaded: LoadedPolicy
-    input: Port
-    output: Port
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
 
     def to_json(self) -> dict[str, Any]:
         """For `erl export --json`."""
@@ -64,8 +64,8 @@ class Exported:
             "checkpoint": self.loaded.facts["checkpoint"],
             "checkpoint_path": str(self.loaded.source),
             "steps": self.loaded.facts["steps"],
-            "inputs": [self.input.to_json()],
-            "outputs": [self.output.to_json()],
+            "inputs": [port.to_json() for port in self.inputs],
+            "outputs": [port.to_json() for port in self.outputs],
         }
 
 
@@ -98,7 +98,8 @@ def export(layout: RunLayout, loaded: LoadedPolicy, form: Format, path: Path) ->
             raise _failed(layout, form, path, error, chatter) from error
         files = _publish(folder, path)
     size = sum(file.stat().st_size for file in files)
-    return Exported(files, form, size, measured, loaded, *ports(loaded.spec))
+    policy, spec = loaded.policy, loaded.spec
+    return Exported(files, form, size, measured, loaded, tuple(inputs(policy, spec)), tuple(outputs(policy, spec)))
 
 
 def _check_place(path: Path) -> None:

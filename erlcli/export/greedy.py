@@ -1,6 +1,8 @@
 """The module that every format exports: raw observations in, the environment's own actions out.
 
-Dimension letters: B batch.
+A policy that obeys masks takes one more input, one with a memory takes its state and gives the next.
+
+Dimension letters: B batch, C choices, S numbers of a state.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from erlcli.engine.load_policy import LoadedPolicy
 from erlcli.runs.layout import RunLayout
 
 INPUT, OUTPUT = "obs", "action"
+MASK, STATE, NEXT_STATE = "action_mask", "state", "next_state"
 
 
 class GreedyPolicy(nn.Module):
@@ -39,10 +42,25 @@ class GreedyPolicy(nn.Module):
         self.requires_grad_(False)
         self.eval()
 
-    def forward(self, obs: Tensor) -> Tensor:
-        """Observations (B, *obs) of the env's dtype to actions (B, *action) in the env's units and dtype."""
-        action: Tensor = self.action_map(self.policy.act_greedy(obs))
-        return action
+    def forward(
+        self, obs: Tensor, action_mask: Tensor | None = None, state: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Act, from what `inputs` says, which is the observations alone for most policies.
+
+        Args:
+            obs: (B, *obs) of the env's dtype.
+            action_mask: (B, C) bool, the legal choices.
+            state: (B, S), what the policy has returned beside its last action; zeros where an episode begins.
+
+        Returns:
+            Actions (B, *action) in the env's units and dtype; with a state the next one beside them.
+        """
+        if self.policy.plain:
+            action: Tensor = self.action_map(self.policy.act_greedy(obs))
+            return action
+        chosen, following = self.policy.step_greedy(obs, action_mask, state)
+        action = self.action_map(chosen)
+        return action if following is None else (action, following)
 
 
 @dataclass(frozen=True)
@@ -50,7 +68,7 @@ class Port:
     """An input or output of an exported file.
 
     Attributes:
-        name: `obs` or `action`.
+        name: `obs`, `action`, or one of those of policies with masks or a memory.
         dtype: numpy name.
         shape: without the batch dimension, which comes first and is free.
     """
@@ -67,18 +85,30 @@ class Port:
         return f"{self.dtype} ({', '.join(['batch', *map(str, self.shape)])})"
 
 
-def ports(spec: EnvSpec) -> tuple[Port, Port]:
-    """Input and output of a policy for these spaces."""
+def inputs(policy: Policy, spec: EnvSpec) -> list[Port]:
+    """What a policy for these spaces takes, observations first."""
+    ports = [Port(INPUT, spec.obs.dtype, spec.obs.shape)]
+    if policy.masked:
+        ports.append(Port(MASK, "bool", (spec.mask,)))
+    if policy.state_size:
+        ports.append(Port(STATE, "float32", (policy.state_size,)))
+    return ports
+
+
+def outputs(policy: Policy, spec: EnvSpec) -> list[Port]:
+    """What a policy for these spaces gives, actions first."""
     mapped = ActionMap(spec.action)
-    return (
-        Port(INPUT, spec.obs.dtype, spec.obs.shape),
-        Port(OUTPUT, str(mapped.dtype).removeprefix("torch."), mapped.shape),
-    )
+    ports = [Port(OUTPUT, str(mapped.dtype).removeprefix("torch."), mapped.shape)]
+    if policy.state_size:
+        ports.append(Port(NEXT_STATE, "float32", (policy.state_size,)))
+    return ports
 
 
-def example(spec: EnvSpec, batch: int = 3) -> Tensor:
-    """Observations to trace with, (B, *obs): neither 0 nor 1 of them, which exporters take for constants."""
-    return torch.zeros(batch, *spec.obs.shape, dtype=getattr(torch, spec.obs.dtype))
+def examples(policy: Policy, spec: EnvSpec, batch: int = 3) -> dict[str, Tensor]:
+    """Inputs to trace with by name, (B, ...): neither 0 nor 1 of them, which exporters take for constants."""
+    return {
+        port.name: torch.zeros(batch, *port.shape, dtype=getattr(torch, port.dtype)) for port in inputs(policy, spec)
+    }
 
 
 def facts(layout: RunLayout, loaded: LoadedPolicy) -> dict[str, Any]:
@@ -91,8 +121,8 @@ def facts(layout: RunLayout, loaded: LoadedPolicy) -> dict[str, Any]:
         "run": layout.root.resolve().name,
         "seed": recipe.train.seed,
         **{name: loaded.facts[name] for name in wanted if loaded.facts.get(name) is not None},
-        "input": ports(loaded.spec)[0].to_json(),
-        "output": ports(loaded.spec)[1].to_json(),
+        "inputs": [port.to_json() for port in inputs(loaded.policy, loaded.spec)],
+        "outputs": [port.to_json() for port in outputs(loaded.policy, loaded.spec)],
         "spaces": loaded.spec.to_json(),
         "network": recipe.network.model_dump(mode="json"),
         "normalize": recipe.normalize.model_dump(mode="json"),

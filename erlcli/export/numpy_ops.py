@@ -207,6 +207,35 @@ def cast(x: Array, dtype: str) -> Array:
     return x.astype(dtype)
 
 
+def invert(x: Array) -> Array:
+    """`not x`, for booleans."""
+    return np.logical_not(x)
+
+
+def masked_fill(x: Array, mask: Array, value: Number) -> Array:
+    """`x`, but `value` where `mask` is true."""
+    return np.where(mask, x.dtype.type(value), x)
+
+
+def lstm_cell(
+    x: Array, state: Sequence[Array], w_in: Array, w_state: Array, b_in: Array, b_state: Array
+) -> list[Array]:
+    """One step of an LSTM from [hidden, cell] to the same: gates input, forget, candidate, output, in this order."""
+    gates = x @ w_in.T + b_in + state[0] @ w_state.T + b_state
+    enter, keep, candidate, leave = np.split(gates, 4, -1)
+    cells = sigmoid(keep) * state[1] + sigmoid(enter) * np.tanh(candidate)
+    return [sigmoid(leave) * np.tanh(cells), cells]
+
+
+def gru_cell(x: Array, state: Array, w_in: Array, w_state: Array, b_in: Array, b_state: Array) -> Array:
+    """One step of a GRU from hidden to hidden: gates reset, update, candidate, in this order."""
+    reset, update, candidate = np.split(x @ w_in.T + b_in, 3, -1)
+    state_reset, state_update, state_candidate = np.split(state @ w_state.T + b_state, 3, -1)
+    keep = sigmoid(update + state_update)
+    new = np.tanh(candidate + sigmoid(reset + state_reset) * state_candidate)
+    return new + keep * (state - new)
+
+
 def _axes(axis: Shape | int | None) -> Any:  # noqa: ANN401 - what numpy takes
     return axis if axis is None or isinstance(axis, int) else tuple(axis)
 
@@ -214,8 +243,8 @@ def _axes(axis: Shape | int | None) -> Any:  # noqa: ANN401 - what numpy takes
 OPS: dict[str, Callable[..., Any]] = {
     function.__name__.rstrip("_"): function
     for function in (
-        add, addcmul, argmax, cast, chunk, clamp, concat, div, elu, exp, flatten, gelu, index, item, layer_norm,
-        linear, maximum, mean, minimum, mul, relu, reshape, select, sigmoid, silu, slice_, softmax, softplus, split,
-        squeeze, sub, sum, tanh, unsqueeze,
+        add, addcmul, argmax, cast, chunk, clamp, concat, div, elu, exp, flatten, gelu, gru_cell, index, invert, item,
+        layer_norm, linear, lstm_cell, masked_fill, maximum, mean, minimum, mul, relu, reshape, select, sigmoid, silu,
+        slice_, softmax, softplus, split, squeeze, sub, sum, tanh, unsqueeze,
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""ONNX files: one graph, input `obs`, output `action`, the batch dimension free.
+"""ONNX files: one graph, input `obs`, output `action`, the batch dimension free; see `greedy` for further ones.
 
 The model's metadata hold what `greedy.facts` says, one entry a fact, anything but text as JSON. Parity is checked with
 onnxruntime.
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from erlcli.core.types import EnvSpec
-from erlcli.export.greedy import INPUT, OUTPUT, GreedyPolicy, example
+from erlcli.export.greedy import INPUT, NEXT_STATE, OUTPUT, GreedyPolicy, examples, outputs
 from erlcli.export.parity import Array, Outputs, Runtime
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -26,13 +26,16 @@ def write(greedy: GreedyPolicy, spec: EnvSpec, facts: dict[str, Any], path: Path
         Exception: torch's exporter can't express the policy; of many types.
         OSError: the file can't be written.
     """
+    given = examples(greedy.policy, spec)
+    names, batch = list(given), {0: torch.export.Dim("batch")}
     program = torch.onnx.export(
         greedy,
-        (example(spec),),
+        (given.pop(INPUT),),
+        kwargs=given,
         dynamo=True,
-        input_names=[INPUT],
-        output_names=[OUTPUT],
-        dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}},
+        input_names=names,
+        output_names=[port.name for port in outputs(greedy.policy, spec)],
+        dynamic_shapes=dict.fromkeys(names, batch),
     )
     if program is None:
         raise RuntimeError("torch.onnx.export returned nothing")
@@ -49,10 +52,13 @@ def open_file(path: Path, spec: EnvSpec) -> Runtime:
     actions = _session(str(path))
     scores = _session(_with_scores(path))
 
-    def act(obs: Array) -> Outputs:
-        action = actions.run([OUTPUT], {INPUT: obs})[0]
-        chosen_from = scores.run(None, {INPUT: obs})[1] if scores is not None else None
-        return action, chosen_from
+    names = [port.name for port in actions.get_outputs()]
+
+    def act(obs: Array, **others: Array) -> Outputs:
+        given = {INPUT: obs, **others}
+        found = dict(zip(names, actions.run(names, given), strict=True))
+        chosen_from = scores.run(None, given)[-1] if scores is not None else None
+        return Outputs(found[OUTPUT], chosen_from, found.get(NEXT_STATE))
 
     return act
 
@@ -69,7 +75,7 @@ def _session(model: str | bytes | None) -> Any:  # noqa: ANN401 - onnxruntime ha
 
 
 def _with_scores(path: Path) -> bytes | None:
-    """The file with the input of its last ArgMax as a second output; None where it has no ArgMax."""
+    """The file with the input of its last ArgMax as one more output; None where it has no ArgMax."""
     import onnx
 
     model = onnx.load(path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,13 +20,23 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from erlcli.core.normalize import ObsNormalizer
+from erlcli.core.policy import Policy
 from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec
 from erlcli.errors import ErlError
-from erlcli.export.greedy import GreedyPolicy, ports
+from erlcli.export.greedy import MASK, STATE, GreedyPolicy, Port, outputs
 
 Array = NDArray[Any]
-Outputs = tuple[Array, Array | None]  # actions (B, *action), and scores (B, ..., C) where actions are discrete
-Runtime = Callable[[Array], Outputs]
+
+
+class Outputs(NamedTuple):
+    """What a policy makes of a batch."""
+
+    action: Array  # (B, *action)
+    scores: Array | None  # (B, ..., C) where actions are discrete
+    state: Array | None = None  # (B, S) the next one, of a policy with a memory
+
+
+Runtime = Callable[..., Outputs]  # takes obs, and other inputs by keyword
 
 BATCHES = (1, 1, 1, 2, 3, 7, 17, 64, 128, 256, 520)  # of 1,000 observations together
 TOLERANCE = 1e-5  # of an action dimension's half range, or of the largest score
@@ -65,11 +75,12 @@ def check(greedy: GreedyPolicy, spec: EnvSpec, runtime: Runtime, what: str) -> P
     Raises:
         ErlError: they differ by more than rounding.
     """
-    obs = observations(greedy, spec)
-    wanted, found = run(torch_runtime(greedy), obs), run(runtime, obs)
-    _check_form(spec, wanted[0], found[0], what)
+    obs, others = observations(greedy, spec), other_inputs(greedy.policy, spec)
+    wanted, found = run(torch_runtime(greedy), obs, others), run(runtime, obs, others)
+    _check_form(outputs(greedy.policy, spec)[0], wanted[0], found[0], what)
     # What rounding alone may do depends on the network: every weight is moved by one unit in its last place.
-    moved = run(torch_runtime(_perturbed(greedy)), obs)
+    moved = run(torch_runtime(_perturbed(greedy)), obs, others)
+    _compare_states(wanted.state, found.state, moved.state, what)
     if isinstance(spec.action, Box):
         return _compare_actions(spec.action, wanted[0], found[0], moved[0], what)
     return _compare_choices(spec.action, wanted, found, moved, what)
@@ -98,21 +109,45 @@ def observations(greedy: nn.Module, spec: EnvSpec) -> Array:
     return (np.rint(obs) if space.dtype == "uint8" else obs).astype(space.dtype)
 
 
-def run(runtime: Runtime, obs: Array) -> Outputs:
-    """All observations in batches of several sizes."""
-    outputs = [runtime(batch) for batch in np.split(obs, np.cumsum(BATCHES)[:-1])]
-    scores = [score for _, score in outputs if score is not None]
-    whole = np.concatenate(scores) if len(scores) == len(outputs) else None
-    return np.concatenate([action for action, _ in outputs]), whole
+def other_inputs(policy: Policy, spec: EnvSpec) -> dict[str, Array]:
+    """Masks and states to compare on by name, as many as observations; every second state is that of a start."""
+    rng, count = np.random.default_rng(SEED + 1), sum(BATCHES)
+    found: dict[str, Array] = {}
+    if policy.masked:
+        nvec = (spec.mask,) if isinstance(spec.action, Discrete) else getattr(spec.action, "nvec", ())
+        mask = rng.random((count, spec.mask)) < 0.5
+        for start, choices in zip(np.cumsum([0, *nvec[:-1]]), nvec, strict=True):
+            mask[np.arange(count), start + rng.integers(choices, size=count)] = True
+        found[MASK] = mask
+    if policy.state_size:
+        state = rng.uniform(-1.0, 1.0, (count, policy.state_size)).astype(np.float32)
+        state[::2] = 0.0
+        found[STATE] = state
+    return found
+
+
+def run(runtime: Runtime, obs: Array, others: dict[str, Array] | None = None) -> Outputs:
+    """All observations, and what goes with them, in batches of several sizes."""
+    stops = np.cumsum(BATCHES)
+    rows = [slice(stop - size, stop) for stop, size in zip(stops, BATCHES, strict=True)]
+    parts = [Outputs(*runtime(obs[r], **{k: v[r] for k, v in (others or {}).items()})) for r in rows]
+    whole = [
+        np.concatenate([x for x in column if x is not None]) if all(x is not None for x in column) else None
+        for column in zip(*parts, strict=True)
+    ]
+    if whole[0] is None:
+        raise ErlError("a runtime gives no actions")
+    return Outputs(whole[0], whole[1], whole[2])
 
 
 def torch_runtime(module: nn.Module) -> Runtime:
     """Runs a module, and looks at the scores that its last argmax chose from."""
 
-    def act(obs: Array) -> Outputs:
+    def act(obs: Array, **others: Array) -> Outputs:
         with torch.no_grad(), _ArgmaxInputs() as seen:  # type: ignore[no-untyped-call]
-            action = module(torch.from_numpy(obs))
-        return action.numpy(), seen.scores
+            result = module(torch.from_numpy(obs), **{name: torch.from_numpy(x) for name, x in others.items()})
+        action, state = result if isinstance(result, (tuple, list)) else (result, None)
+        return Outputs(action.numpy(), seen.scores, state.numpy() if state is not None else None)
 
     return act
 
@@ -143,8 +178,17 @@ def _perturbed(greedy: GreedyPolicy) -> GreedyPolicy:
     return moved
 
 
-def _check_form(spec: EnvSpec, wanted: Array, found: Array, what: str) -> None:
-    port = ports(spec)[1]
+def _compare_states(wanted: Array | None, found: Array | None, moved: Array | None, what: str) -> None:
+    if wanted is None or moved is None:
+        return
+    if found is None or found.shape != wanted.shape or found.dtype != wanted.dtype:
+        raise _mismatch(what, "no states, or of another form", f"{wanted.dtype} {list(wanted.shape)}")
+    rounding = float(np.abs(moved - wanted).max())
+    allowed = max(TOLERANCE * max(1.0, float(np.abs(wanted).max())), _ROUNDINGS * rounding)
+    _judge(np.asarray([np.abs(found - wanted).max()]), np.asarray([allowed]), "state", what)
+
+
+def _check_form(port: Port, wanted: Array, found: Array, what: str) -> None:
     if not np.isfinite(wanted).all():
         raise ErlError(
             f"{what}: the policy itself gives NaN or infinite actions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ ATEN = {
     "sum.dim_IntList": "sum", "argmax.default": "argmax", "index.Tensor": "index", "select.int": "select",
     "slice.Tensor": "slice", "chunk.default": "chunk", "split.Tensor": "split", "split_with_sizes.default": "split",
     "cat.default": "concat", "reshape.default": "reshape", "view.default": "reshape", "flatten.using_ints": "flatten",
+    "masked_fill.Scalar": "masked_fill", "bitwise_not.default": "invert", "lstm_cell.default": "lstm_cell",
+    "gru_cell.default": "gru_cell",
     "unsqueeze.default": "unsqueeze", "squeeze.dim": "squeeze", "to.dtype": "cast", "_to_copy.default": "cast",
 }  # fmt: skip
 """ATen operations to those of a program."""
@@ -54,8 +57,14 @@ def compute(program: list[Step], values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def translate(exported: torch.export.ExportedProgram) -> tuple[list[Step], dict[str, Tensor]]:
+def translate(
+    exported: torch.export.ExportedProgram, outputs: Sequence[str] = (OUTPUT,)
+) -> tuple[list[Step], dict[str, Tensor]]:
     """A traced policy as a program.
+
+    Args:
+        exported: the policy.
+        outputs: names of its results.
 
     Returns:
         The steps, and the tensors that they name.
@@ -63,8 +72,9 @@ def translate(exported: torch.export.ExportedProgram) -> tuple[list[Step], dict[
     Raises:
         RecipeError: an operation has no equivalent.
     """
-    names = {spec.arg.name: spec.target or INPUT for spec in exported.graph_signature.input_specs}
-    result = exported.graph.output_node().args[0][0]
+    names = {spec.arg.name: spec.target or spec.arg.name for spec in exported.graph_signature.input_specs}
+    names[exported.graph_signature.user_inputs[0]] = INPUT
+    results = exported.graph.output_node().args[0]
     program: list[Step] = []
     for node in exported.graph.nodes:
         kind = str(node.target).removeprefix("aten.")
@@ -76,7 +86,8 @@ def translate(exported: torch.export.ExportedProgram) -> tuple[list[Step], dict[
             continue
         names[node.name] = node.name
         program.append(_step(node, kind, names))
-    _rename(program, names[result.name], OUTPUT)
+    for result, name in zip(results, outputs, strict=True):
+        _rename(program, names[result.name], name)
     stored: dict[str, Tensor] = {**exported.constants, **exported.state_dict}
     used = sorted(_texts([step for step in program]) & set(stored))
     return program, {name: stored[name].detach().contiguous().clone() for name in used}

@@ -1,6 +1,6 @@
 """Weights as safetensors, and beside them a JSON file that says all there is to compute.
 
-`policy.json` holds what `greedy.facts` says (env, algorithm, steps, `input`, `output`, `spaces` with bounds as text,
+`policy.json` holds what `greedy.facts` says (env, algorithm, steps, `inputs`, `outputs`, `spaces` with bounds as text,
 since JSON has no infinity, `network` and `normalize` as in the recipe), and:
 
 * `format`: `erl-policy`; `format_version`: 1.
@@ -8,7 +8,8 @@ since JSON has no infinity, `network` and `normalize` as in the recipe), and:
 * `program`: the computation from `obs` to `action`, a list of steps in order. A step is an object with `op`, `out` (the
   name of its result) and the operation's fields; a field that is text names an earlier result, the input `obs`, or a
   tensor in the safetensors file (except `dtype` and `approximate`, which are words). The result called `action` is the
-  action.
+  action. A policy that obeys masks has an input `action_mask` too; one with a memory an input `state`, zeros where an
+  episode begins, and a result `next_state`, which is the `state` of the next step.
 * `operations`: what each operation of the program computes, in words; as code they are in `numpy_ops` of this package,
   a line of numpy each.
 
@@ -37,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from erlcli.core.types import EnvSpec
-from erlcli.export.greedy import INPUT, OUTPUT, GreedyPolicy
+from erlcli.export.greedy import INPUT, NEXT_STATE, OUTPUT, GreedyPolicy, outputs
 from erlcli.export.numpy_ops import OPS
 from erlcli.export.parity import Array, Outputs, Runtime
 from erlcli.export.program import compute, translate
@@ -55,7 +56,7 @@ def write(greedy: GreedyPolicy, spec: EnvSpec, facts: dict[str, Any], path: Path
     """
     from safetensors.torch import save_file
 
-    program, tensors = translate(trace(greedy, spec))
+    program, tensors = translate(trace(greedy, spec), [port.name for port in outputs(greedy.policy, spec)])
     operations = {op: inspect.getdoc(OPS[op]) for op in sorted({step["op"] for step in program})}
     document = {
         "format": FORMAT,
@@ -90,9 +91,9 @@ def open_file(path: Path, spec: EnvSpec) -> Runtime:
     tensors, program = load_file(path), document["program"]
     chooses = [step["x"] for step in program if step["op"] == "argmax"]
 
-    def act(obs: Array) -> Outputs:
-        values = compute(program, {**tensors, INPUT: obs})
-        return values[OUTPUT], values[chooses[-1]] if chooses else None
+    def act(obs: Array, **others: Array) -> Outputs:
+        values = compute(program, {**tensors, INPUT: obs, **others})
+        return Outputs(values[OUTPUT], values[chooses[-1]] if chooses else None, values.get(NEXT_STATE))
 
     return act
 

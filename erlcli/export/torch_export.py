@@ -1,5 +1,7 @@
 """`torch.export` programs (.pt2): `torch.export.load(FILE).module()` maps observations to actions.
 
+Further inputs, `action_mask` and `state`, are keywords; a policy with a memory gives actions and the next state.
+
 The archive's extra file `erl.json` holds what `greedy.facts` says. Parity is checked by loading the file again.
 """
 
@@ -12,7 +14,7 @@ from typing import Any
 import torch
 
 from erlcli.core.types import EnvSpec
-from erlcli.export.greedy import INPUT, GreedyPolicy, example
+from erlcli.export.greedy import INPUT, GreedyPolicy, examples
 from erlcli.export.parity import Runtime, torch_runtime
 
 EXTRA_FILE = "erl.json"
@@ -25,7 +27,11 @@ def trace(greedy: GreedyPolicy, spec: EnvSpec) -> torch.export.ExportedProgram:
         Exception: torch can't trace it; of many types.
     """
     with torch.no_grad():
-        program = torch.export.export(greedy, (example(spec),), dynamic_shapes={INPUT: {0: torch.export.Dim("batch")}})
+        given = examples(greedy.policy, spec)
+        # Keywords stay keywords: only obs may be given by position in what comes out.
+        obs, batch = given.pop(INPUT), {0: torch.export.Dim("batch")}
+        shapes = {INPUT: batch} | dict.fromkeys(given, batch)
+        program = torch.export.export(greedy, (obs,), given, dynamic_shapes=shapes)
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # has paths of this machine
     return program

@@ -138,6 +138,16 @@ def _check_together(recipe: AnyRecipe, source: str) -> None:
             f"{total:,}",
             "raise train.total_steps, or lower algorithm.rollout_length or env.num_envs",
         )
+    if recipe.network.recurrent is not None and not recipe.algorithm.remembers:
+        able = [name for name, config in registry.configs().items() if config.remembers]
+        raise _misfit(
+            source,
+            "network.recurrent",
+            f"{recipe.algorithm.name} can't learn with a memory",
+            f"nothing, or one of the algorithms {', '.join(able)}",
+            f'"{recipe.network.recurrent}"',
+            "leave network.recurrent out, or take another algorithm.name; env.frame_stack may do instead",
+        )
     workers, lag = recipe.engine.workers, recipe.engine.lag
     if workers and num_envs % workers:
         raise _misfit(

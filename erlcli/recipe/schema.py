@@ -68,6 +68,11 @@ class EnvSection(Section):
         None, ge=1, description="Time limit; unset for the env's own. Reaching it truncates."
     )
     frame_stack: int = Field(1, ge=1, le=64, description="Observations stacked along a new first axis.")
+    action_masks: bool = Field(
+        True,
+        description="Obey masks of legal actions: a method action_masks() of the env, or action_mask in its info or "
+        "Dict observation. false takes all actions for legal.",
+    )
 
 
 class NetworkSection(Section):
@@ -96,6 +101,10 @@ class NetworkSection(Section):
         description="Whether actor and critic have encoder and hidden layers in common (on-policy algorithms only); "
         "unset: where there is an encoder.",
     )
+    recurrent: Literal["lstm", "gru"] | None = Field(
+        None, description="A memory of the episode before the hidden layers, for actor and critic; unset for none."
+    )
+    recurrent_hidden: int = Field(128, ge=1, le=65536, description="Units of the memory.")
 
 
 class NormalizeSection(Section):

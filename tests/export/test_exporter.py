@@ -184,8 +184,8 @@ def test_files_say_what_they_are_and_nothing_about_this_machine(exports: Exports
     assert facts["algorithm"] == "ppo"
     assert facts["made_by"] == f"erlcli {erlcli.__version__}"
     assert (facts["run"], facts["steps"], facts["return_mean"], facts["episodes"]) == ("run", 64, 12.5, 10)
-    assert facts["input"] == {"name": "obs", "dtype": "float32", "shape": ["batch", 3]}
-    assert facts["output"] == {"name": "action", "dtype": "float32", "shape": ["batch", 2]}
+    assert facts["inputs"] == [{"name": "obs", "dtype": "float32", "shape": ["batch", 3]}]
+    assert facts["outputs"] == [{"name": "action", "dtype": "float32", "shape": ["batch", 2]}]
     assert facts["spaces"] == load_policy(layout).spec.to_json()
     source_tree = str(Path(erlcli.__file__).parent).encode()
     for content in contents:

@@ -121,7 +121,7 @@ def test_an_unknown_key(refused, content, key, remedy):
 
 def test_an_unknown_key_comes_with_those_that_are_known(refused):
     error = refused(text(rest='[network]\nhiden = 3\nactivation = "relu"'))
-    assert error.expected == "hidden, activation, layer_norm"
+    assert error.expected == "hidden, activation, layer_norm, recurrent, recurrent_hidden"
     assert error.found == "hiden"
 
 
@@ -321,7 +321,7 @@ def test_the_remedy_says_what_was_meant(refused, content, remedy):
 def test_several_problems_are_named_with_the_first_explained(refused):
     error = refused(text(train="seed = -1", algorithm="gamma = 2\nepochs = 0\ngama = 1"))
     assert key_of(error) == ("algorithm.gama", "unknown key")
-    assert str(error).splitlines()[-1] == "  also:     train.seed, algorithm.epochs, algorithm.gamma"
+    assert str(error).splitlines()[-1] == "  also:     train.seed, algorithm.gamma, algorithm.epochs"
 
 
 TOGETHER = [

@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from erlcli.algorithms.config.base import AlgorithmConfig
+from erlcli.algorithms.config.on_policy import OnPolicyConfig
 from erlcli.core.schedule import Schedule, constant
 
 
-class PPOConfig(AlgorithmConfig):
+class PPOConfig(OnPolicyConfig):
     """Proximal policy optimisation (arXiv 1707.06347), clipped variant."""
 
     implementation: ClassVar[str] = "erlcli.algorithms.ppo:PPO"
@@ -19,24 +19,29 @@ class PPOConfig(AlgorithmConfig):
     rollout_length: int = Field(
         2048, ge=1, le=1_000_000, description="Steps that each env takes between two updates, T."
     )
-    batch_size: int = Field(64, ge=2, description="Rows of one minibatch; at most rollout_length * num_envs.")
+    batch_size: int = Field(
+        64,
+        ge=2,
+        description="Rows of one minibatch; at most rollout_length * num_envs. With a recurrent network minibatches "
+        "are whole sequences, so that they hold about as many.",
+    )
     epochs: int = Field(10, ge=1, le=1000, description="Passes over each rollout.")
     learning_rate: Schedule = Field(constant(3e-4), description="Adam's step size.")
-    gamma: float = Field(0.99, ge=0, le=1, description="Discount.")
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="0 is one-step TD, 1 is Monte Carlo.")
+    adaptive_kl: float | None = Field(
+        None,
+        gt=0,
+        description="KL of a rollout's last epoch that is wanted: above twice it the step size is halved, below half "
+        "of it doubled, from learning_rate on. Unset follows learning_rate.",
+    )
+    min_learning_rate: float = Field(1e-5, gt=0, description="Smallest step size of adaptive_kl.")
+    max_learning_rate: float = Field(1e-2, gt=0, description="Largest step size of adaptive_kl.")
     clip_range: Schedule = Field(constant(0.2), description="Bound on the probability ratio, epsilon.")
     clip_value: float | None = Field(
         None, gt=0, description="Bound on the change of the value estimate in one update; unset for no bound."
     )
-    entropy_coef: Schedule = Field(constant(0.0), description="Weight of the entropy bonus.")
-    value_coef: float = Field(0.5, ge=0, description="Weight of the value loss.")
-    max_grad_norm: float = Field(0.5, gt=0, description="Gradients are scaled down to this norm.")
     target_kl: float | None = Field(
         None, gt=0, description="Ends the epochs of a rollout early once the KL passes 1.5 times this."
     )
-    normalize_advantage: bool = Field(True, description="Advantages of a rollout to mean 0 and std 1.")
-    log_std: float = Field(0.0, ge=-10, le=2, description="Initial log std of continuous actions.")
-    squash: bool = Field(False, description="Bound continuous actions by tanh instead of clipping.")
     adam_eps: float = Field(1e-5, gt=0, description="Adam's epsilon.")
 
     def problems(self, num_envs: int) -> dict[str, tuple[str, str]]:
@@ -49,4 +54,14 @@ class PPOConfig(AlgorithmConfig):
                     "lower algorithm.batch_size, or raise algorithm.rollout_length or env.num_envs",
                 )
             }
-        return {}
+        if self.adaptive_kl is None:
+            return super().problems(num_envs)
+        low, high = self.min_learning_rate, self.max_learning_rate
+        if self.learning_rate.kind != "constant" or not low <= self.learning_rate.start <= high:
+            return {
+                "learning_rate": (
+                    f"with adaptive_kl a number in min_learning_rate ... max_learning_rate, {low:g} ... {high:g}",
+                    "a number within these bounds, or no adaptive_kl",
+                )
+            }
+        return super().problems(num_envs)

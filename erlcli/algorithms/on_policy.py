@@ -1,0 +1,301 @@
+"""What PPO and A2C have in common: an actor and a critic of its own, learnt from advantages over the newest rollout.
+
+Advantages are those of "High-Dimensional Continuous Control Using Generalized Advantage Estimation" (arXiv 1506.02438),
+over the rollout and no further; the critic's target is A + V. Rewards may be divided by the running std of the
+discounted return.
+
+With a recurrent `[network]` actor and critic have a memory each. A rollout begins with the state that the one before
+has left, gradients are cut there, and what is learnt from are whole sequences: stretches of one environment within one
+episode. The value of a true last observation is that of the memory at that moment.
+
+Actor and critic are separate networks, or share encoder and hidden layers with an output layer each: by default where
+there is an encoder, since a second one would double the work (`network.share_trunk`). Memories are never shared.
+
+Dimension letters: T time steps, N environments, B rows of a minibatch, R valid rows of a rollout, C choices,
+P sequences, L longest sequence, S numbers of a state.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from erlcli.algorithms.config.on_policy import OnPolicyConfig
+from erlcli.core import distributions
+from erlcli.core.algorithm import Algorithm, Context, Supports
+from erlcli.core.distributions import legal
+from erlcli.core.encoders import encoded, make_encoder, trunk_width
+from erlcli.core.memory import RecurrentCritic
+from erlcli.core.networks import Critic, mlp
+from erlcli.core.optim import Optimizer
+from erlcli.core.policy import ActorPolicy
+from erlcli.core.returns import gae, next_values
+from erlcli.core.sde import LatentNoisePolicy
+from erlcli.core.seeding import generator
+from erlcli.core.sequences import Sequences, restarts
+from erlcli.core.types import Box, Rollout
+
+TENSORS = ("obs", "action", "log_prob", "value", "advantage", "returns")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How the rows of a minibatch make sequences; see `Memory.over_sequences`.
+
+    Attributes:
+        sizes: (L,) int64 on the CPU.
+        actor_state: (P, S) before each sequence.
+        critic_state: (P, S).
+    """
+
+    sizes: Tensor
+    actor_state: Tensor
+    critic_state: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows to learn from, all of the same length."""
+
+    obs: Tensor  # (B, ...) what `VectorPolicy.prepare` makes of observations
+    action: Tensor  # (B, ...)
+    log_prob: Tensor  # (B,) under the policy that acted
+    value: Tensor  # (B,) estimate at the time of the rollout
+    advantage: Tensor  # (B,)
+    returns: Tensor  # (B,) targets of the critic
+    mask: Tensor | None = None  # (B, C) bool, the legal choices; None where all are
+    packing: Packing | None = None  # of a minibatch of sequences
+
+    def rows(self, index: Tensor | slice) -> Batch:
+        """The chosen rows: a copy for a tensor of indices, views for a slice."""
+        tensors: dict[str, Tensor] = {name: getattr(self, name)[index] for name in TENSORS}
+        return Batch(**tensors, mask=self.mask[index] if self.mask is not None else None)
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """What a rollout's rows are to a memory.
+
+    Attributes:
+        sequences: its valid rows, in whose order the `Batch` is.
+        actor_state: (N, S) at its start.
+        critic_state: (N, S) at its start.
+    """
+
+    sequences: Sequences
+    actor_state: Tensor
+    critic_state: Tensor
+
+    def packing(self, sizes: Tensor, numbers: Tensor) -> Packing:
+        """That of the sequences `numbers`."""
+        env, first = self.sequences.env[numbers], self.sequences.first[numbers].unsqueeze(-1)
+        return Packing(sizes, self.actor_state[env] * first, self.critic_state[env] * first)
+
+
+class OnPolicyAlgorithm(Algorithm):
+    """Networks, advantages, minibatches and state; what is left is the loss, and how often it is stepped on.
+
+    Args:
+        config: the `[algorithm]` section.
+        context: environment, networks, device, seed.
+
+    Attributes:
+        policy: the actor.
+        critic: V(s), or V of all that was seen where the network is recurrent.
+    """
+
+    supports: ClassVar[Supports] = Supports(
+        discrete=True, multi_discrete=True, continuous=True, unbounded=True, masks=True
+    )
+    config: OnPolicyConfig
+    policy: ActorPolicy
+    critic: Critic | RecurrentCritic
+    shares_trunk: ClassVar[bool] = True
+
+    def __init__(self, config: OnPolicyConfig, context: Context) -> None:
+        self.config = config
+        self.device = context.device
+        self.rollout_length = config.rollout_length
+        self.shared = context.shared_trunk
+        self.policy = self.build_policy(config, context).to(self.device)
+        self.critic = self.build_critic(context).to(self.device)
+        self.optimizer = self.build_optimizer({"policy": self.policy, "critic": self.critic}, context)
+        self.reward_normalizer = context.reward_normalizer(config.gamma)
+        self.generator = generator(context.seed, "learner", device=self.device)
+        self._critic_state: Tensor | None = None  # (N, S) after the last rollout
+        if isinstance(self.critic, RecurrentCritic):
+            size = self.critic.memory.state_size
+            self._critic_state = torch.zeros(context.spec.num_envs, size, device=self.device)
+
+    @classmethod
+    def build_policy(cls, config: OnPolicyConfig, context: Context) -> ActorPolicy:
+        """Actor network with the distribution that fits the action space."""
+        spec, network = context.spec, context.network
+        memory = context.memory()
+        encoder = make_encoder(spec.obs, network) if memory is None else None
+        obs_clip = context.normalize.obs_clip if context.normalize.obs else None
+        shape = (network.hidden, network.activation, network.layer_norm, obs_clip, memory)
+        if config.std == "sde" and isinstance(spec.action, Box):
+            return LatentNoisePolicy(
+                spec.obs, spec.action, config.log_std, config.sde_interval, *shape, encoder=encoder
+            )
+        distribution = distributions.for_space(spec.action, config.log_std, config.squash, config.std == "state")
+        return ActorPolicy(spec.obs, distribution, *shape, masked=spec.mask > 0, encoder=encoder)
+
+    @classmethod
+    def build_critic(cls, context: Context) -> Critic | RecurrentCritic:
+        """A network for values, with a memory or an encoder of its own where the recipe wants one.
+
+        The output layer alone where the rest is the policy's.
+        """
+        network, memory, obs = context.network, context.memory(), context.spec.obs
+
+        def body(inputs: int, hidden: tuple[int, ...] = network.hidden) -> nn.Module:
+            return mlp(inputs, hidden, 1, activation=network.activation, layer_norm=network.layer_norm)
+
+        if memory is not None:
+            return RecurrentCritic(memory, body(memory.hidden))
+        return Critic(body(trunk_width(obs, network), ()) if context.shared_trunk else encoded(obs, network, body))
+
+    @abstractmethod
+    def build_optimizer(self, modules: dict[str, nn.Module], context: Context) -> Optimizer:
+        """What steps on the losses of actor and critic together."""
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps taken so far."""
+        return self.optimizer.updates
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Distribution parameters (B, ...), illegal choices left out, and values (B,) of a minibatch."""
+        policy, critic, packing = self.policy, self.critic, batch.packing
+        if self.shared:
+            trunk = policy.trunk(batch.obs)
+            params, value = policy.head(trunk), critic(trunk)
+        elif packing is None or policy.memory is None:
+            params, value = policy.params(batch.obs), critic(batch.obs)
+        else:
+            params = policy.params(policy.memory.over_sequences(batch.obs, packing.sizes, packing.actor_state))
+            value = critic(batch.obs, packing.sizes, packing.critic_state)
+        return params if batch.mask is None else legal(params, batch.mask), value
+
+    @staticmethod
+    def minibatches(batch: Batch, count: int, order: Tensor, recurrence: Recurrence | None) -> Iterator[Batch]:
+        """All of a rollout's rows, each once.
+
+        Args:
+            batch: the rows.
+            count: minibatches of about equal size; fewer where there are fewer sequences than that.
+            order: a permutation of the rows, of the sequences where there are any.
+            recurrence: of the rows; None for a policy without a memory.
+        """
+        if recurrence is None:
+            # In minibatches that differ by at most one row.
+            rows = len(order)
+            shuffled = batch.rows(order)
+            for start, stop in itertools.pairwise(rows * i // count for i in range(count + 1)):
+                yield shuffled.rows(slice(start, stop))
+            return
+        for numbers in recurrence.sequences.parts(count, order):
+            index, sizes, sorted_numbers = recurrence.sequences.pack(numbers)
+            yield replace(batch.rows(index), packing=recurrence.packing(sizes, sorted_numbers))
+
+    @torch.no_grad()
+    def prepare(self, rollout: Rollout) -> tuple[Batch, Recurrence | None]:
+        """Values, advantages and targets of the valid rows."""
+        config = self.config
+        obs = self.policy.prepare(rollout.obs)  # (T + 1, N, ...)
+        begins = restarts(rollout) if rollout.start is not None else None
+        value, final_value, recurrence = self._values(rollout, obs, begins)
+        reward = rollout.reward
+        if self.reward_normalizer is not None:
+            # The scale of rewards does not touch acting, so it may take in this rollout before it is used.
+            ended = rollout.terminated | rollout.truncated
+            self.reward_normalizer.update(reward, ended, rollout.valid)
+            reward = self.reward_normalizer(reward)
+        advantage = gae(
+            reward,
+            value[:-1],
+            next_values(value, rollout.final_obs, final_value),
+            rollout.terminated,
+            rollout.truncated,
+            rollout.valid,
+            config.gamma,
+            config.gae_lambda,
+        )
+        returns = advantage + value[:-1]
+        batch = Batch(
+            obs[:-1].flatten(0, 1),
+            rollout.action.flatten(0, 1),
+            rollout.extras["log_prob"].flatten(),
+            value[:-1].flatten(),
+            advantage.flatten(),
+            returns.flatten(),
+            rollout.mask.flatten(0, 1) if rollout.mask is not None else None,
+        )
+        if recurrence is not None:
+            batch = batch.rows(recurrence.sequences.rows)
+        elif not bool(rollout.valid.all()):
+            batch = batch.rows(rollout.valid.flatten().nonzero().squeeze(-1))
+        if config.normalize_advantage:
+            std, mean = torch.std_mean(batch.advantage, correction=0)
+            batch.advantage.sub_(mean).div_(std + 1e-8)
+        return batch, recurrence
+
+    def _values(self, rollout: Rollout, obs: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor, Recurrence | None]:
+        """V of `Rollout.obs` (T + 1, N) and of the final observations (K,)."""
+        critic, final = self.critic, self.policy.prepare(rollout.final_obs.obs)
+        if begins is None or rollout.start is None or not isinstance(critic, RecurrentCritic):
+            if self.shared:
+                obs, final = self.policy.trunk(obs), self.policy.trunk(final)
+            return critic(obs), critic(final), None
+        state = self._critic_state
+        if state is None:
+            raise TypeError("the critic has no state")
+        state = state.masked_fill(rollout.start.fresh.unsqueeze(-1), 0.0)
+        value, states = critic.over_time(obs, state, begins)  # (T + 1, N), (T + 1, N, S)
+        index = rollout.final_obs.index
+        final_value = critic.after(final, states[index[:, 0], index[:, 1]])
+        self._critic_state = states[-2].clone()
+        sequences = Sequences.of(rollout.valid, begins[:-1])
+        return value, final_value, Recurrence(sequences, rollout.start.state, state)
+
+    def update_statistics(self, rollout: Rollout) -> None:
+        """Take in the observations; after the losses of the rollout, or its ratios would not start at 1."""
+        self.policy.update_normalizer(rollout)
+
+    def restart(self, seed: int) -> None:
+        """See `Algorithm.restart`."""
+        self.generator.manual_seed(seed)
+        if self._critic_state is not None:
+            self._critic_state.zero_()
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.restart()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Critic, optimiser and reward statistics; states of memories are zeros wherever a run can be resumed."""
+        state: dict[str, Any] = {
+            "critic": self.critic.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        if self.reward_normalizer is not None:
+            state["reward_normalizer"] = self.reward_normalizer.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Algorithm.load_state_dict`."""
+        self.critic.load_state_dict(state["critic"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+
+
+def explained_variance(value: Tensor, returns: Tensor) -> Tensor:
+    """1 - Var(returns - value) / Var(returns): 1 is a perfect critic, 0 is no better than a constant."""
+    return 1.0 - (returns - value).var(correction=0) / (returns.var(correction=0) + 1e-8)
