@@ -100,6 +100,7 @@ class EnvSpec:
         max_episode_steps: time limit in steps, or None.
         device: where the tensors of `Step` live.
         mask: C, choices over which the environment gives masks of legal actions; 0 where it gives none.
+        games: whether steps tell the rewards and ends of the game apart from those that are trained on, `Game`.
     """
 
     obs: Box
@@ -108,6 +109,7 @@ class EnvSpec:
     max_episode_steps: int | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     mask: int = 0
+    games: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The spaces and the time limit, for `spec.json` in a run directory."""
@@ -201,6 +203,19 @@ class FinalObs:
 
 
 @dataclass(frozen=True)
+class Game:
+    """What a game says itself, where it is trained on other rewards or ends, as Atari games are.
+
+    Attributes:
+        reward: (..., N) float32.
+        over: (..., N) bool.
+    """
+
+    reward: Tensor
+    over: Tensor
+
+
+@dataclass(frozen=True)
 class Step:
     """What one step of N environments gives. Tensors may be reused by the next step: copy what you keep.
 
@@ -212,6 +227,7 @@ class Step:
         valid: (N,) bool; False where this step was only the reset of an env with next-step autoreset.
         final_obs: the true last observations by env index, for envs that reset within the step; else None.
         mask: (N, C) bool, the choices that are legal after `obs`; None for envs without masks.
+        game: (N,) of each, for what training reports; None where rewards and ends are the game's own.
     """
 
     obs: Tensor
@@ -221,6 +237,7 @@ class Step:
     valid: Tensor
     final_obs: dict[int, Tensor] | None = None
     mask: Tensor | None = None
+    game: Game | None = None
 
 
 @dataclass(frozen=True)
@@ -253,6 +270,7 @@ class Rollout:
         version: of the policy that acted.
         mask: (T, N, C) bool, the choices that were legal; None where all always are.
         start: of a policy with a memory; None without one.
+        game: (T, N) of each, see `Step`; nothing is learnt from it, so it stays where it was collected.
     """
 
     obs: Tensor
@@ -266,6 +284,7 @@ class Rollout:
     version: int
     mask: Tensor | None = None
     start: Start | None = None
+    game: Game | None = None
 
     def to(self, device: torch.device) -> Rollout:
         """The same rollout on `device`; itself where it is there already."""

@@ -46,6 +46,21 @@ class WrapperSpec(Section):
     kwargs: dict[str, Any] = Field({}, description="Keyword arguments after the env.")
 
 
+class AtariSection(Section):
+    """Preprocessing of an Atari game (extra `atari`); what is for training only leaves evaluation alone."""
+
+    noop_max: int = Field(30, ge=0, le=10_000, description="Frames without action at the start of a game, at most.")
+    frame_skip: int = Field(4, ge=1, le=64, description="Frames of one action; the last two are seen, as a maximum.")
+    size: int = Field(84, ge=8, le=160, description="Height and width of observations in pixels.")
+    grey: bool = Field(True, description="Grey instead of three colours.")
+    fire: bool = Field(True, description="Press FIRE at the start of every life, where the game has it.")
+    life_ends_episode: bool = Field(True, description="A lost life ends an episode; in training only.")
+    clip_reward: bool = Field(True, description="Rewards are cut to -1, 0 or 1; in training only.")
+    repeat_action_probability: float = Field(
+        0.0, ge=0, lt=1, description="With this probability a frame repeats the last action instead (sticky actions)."
+    )
+
+
 class EnvSection(Section):
     """The environment, and how many of it."""
 
@@ -72,6 +87,9 @@ class EnvSection(Section):
         True,
         description="Obey masks of legal actions: a method action_masks() of the env, or action_mask in its info or "
         "Dict observation. false takes all actions for legal.",
+    )
+    atari: AtariSection | None = Field(
+        None, description="Preprocessing of an Atari game; unset takes an env as gymnasium gives it."
     )
 
 
