@@ -160,8 +160,9 @@ def _value(leaf: Leaf, observation: Any) -> NDArray[Any]:  # noqa: ANN401
             value = value[key]
         except (LookupError, TypeError):
             found = f"the keys {sorted(map(str, value))}" if isinstance(value, Mapping) else f"a {type(value).__name__}"
-            path = ".".join(map(str, leaf.path[:i])) or "which"
-            raise BadObservation(f"an observation {path} of which is {found}, without {key!r}") from None
+            where = ".".join(map(str, leaf.path[:i]))
+            what = f"an observation whose {where} is {found}" if where else f"an observation of {found}"
+            raise BadObservation(f"{what}, without {key!r}") from None
     space = leaf.space
     if not isinstance(space, spaces.Box):
         try:
