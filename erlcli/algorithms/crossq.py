@@ -32,6 +32,7 @@ from erlcli.algorithms.ddpg import action_dim, squared_loss
 from erlcli.algorithms.soft import SoftActorCritic, SquashedPolicy
 from erlcli.core.algorithm import Context
 from erlcli.core.batch_norm import BatchRenorm
+from erlcli.core.encoders import make_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.networks import ACTIVATIONS, orthogonal
 from erlcli.core.optim import Optimizer
@@ -77,13 +78,13 @@ class NormedMLP(nn.Module):
 class CrossQPolicy(SquashedPolicy):
     """SAC's policy with a batch-normalised network."""
 
-    def build_network(self, config: SoftConfig, context: Context) -> NormedMLP:
+    def build_network(self, config: SoftConfig, context: Context, inputs: int) -> NormedMLP:
         """See `SquashedPolicy.build_network`."""
         if not isinstance(config, CrossQConfig):
             raise TypeError(f"config: expected a CrossQConfig, found {type(config).__name__}")
         network = context.network
         return NormedMLP(
-            context.spec.obs.size,
+            inputs,
             network.hidden,
             self.distribution.num_params,
             activation=network.activation,
@@ -126,15 +127,17 @@ class CrossQ(SoftActorCritic):
 
     def build_critic(self, context: Context) -> QEnsemble:
         """See `SoftActorCritic.build_critic`."""
-        config, network = self.config, context.network
+        config, network, obs = self.config, context.network, context.spec.obs
+        encoder = make_encoder(obs, network)
         return QEnsemble(
             config.critics,
-            context.spec.obs.size + action_dim(context),
+            (obs.size if encoder is None else encoder.width) + action_dim(context),
             network.hidden if config.critic_hidden is None else config.critic_hidden,
             1,
             activation=network.activation,
             layer_norm=network.layer_norm,
             batch_norm_warmup=config.norm_warmup,
+            encoder=encoder,
         )
 
     def critic_loss(self, batch: Transitions, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -23,6 +23,7 @@ from torch import Tensor
 from erlcli.algorithms.config.ddpg import DDPGConfig, DeterministicConfig
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, Supports
+from erlcli.core.encoders import encoded, make_encoder, wants_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.exploration import GaussianNoise, OrnsteinUhlenbeckNoise, uniform
 from erlcli.core.networks import mlp
@@ -47,15 +48,24 @@ class DeterministicPolicy(ExploringPolicy):
 
     def __init__(self, config: DeterministicConfig, context: Context) -> None:
         spec, network, normalize = context.spec, context.network, context.normalize
-        super().__init__(spec.obs, normalize.obs_clip if normalize.obs else None, config.warmup_steps > 0)
+        super().__init__(
+            spec.obs,
+            normalize.obs_clip if normalize.obs else None,
+            config.warmup_steps > 0,
+            wants_encoder(spec.obs, network),
+        )
         size = action_dim(context)
-        self.network = mlp(
-            spec.obs.size,
-            network.hidden,
-            size,
-            activation=network.activation,
-            layer_norm=network.layer_norm,
-            output_gain=0.01,
+        self.network = encoded(
+            spec.obs,
+            network,
+            lambda inputs: mlp(
+                inputs,
+                network.hidden,
+                size,
+                activation=network.activation,
+                layer_norm=network.layer_norm,
+                output_gain=0.01,
+            ),
         )
         self.register_buffer("sigma", torch.tensor(config.noise_std(0.0)))
         self.exploration = (
@@ -100,14 +110,16 @@ class DDPG(OffPolicyAlgorithm):
 
     def __init__(self, config: DeterministicConfig, context: Context) -> None:
         super().__init__(config, context)
-        network = context.network
+        network, obs = context.network, context.spec.obs
+        encoder = make_encoder(obs, network)
         self.critic = QEnsemble(
             self.critics,
-            context.spec.obs.size + action_dim(context),
+            (obs.size if encoder is None else encoder.width) + action_dim(context),
             network.hidden,
             1,
             activation=network.activation,
             layer_norm=network.layer_norm,
+            encoder=encoder,
         ).to(self.device)
         actor = self.policy.network
         critic_optimizer, actor_optimizer = (

@@ -29,6 +29,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from erlcli.algorithms.config.dqn import D3QNConfig, DoubleDQNConfig, DQNConfig, DuelingDQNConfig, QLearningConfig
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, NetworkConfig, Supports
+from erlcli.core.encoders import encoded, wants_encoder
 from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
 from erlcli.core.replay import Transitions
@@ -77,14 +78,22 @@ class QPolicy(ExploringPolicy):
         obs_clip: bound of normalised observations, or None to leave observations as they are.
         epsilon: at first.
         warmup: whether to start with random actions.
+        raw: whether the network begins with an encoder.
     """
 
     epsilon: Tensor
 
     def __init__(
-        self, obs: Box, action: Discrete, network: nn.Module, obs_clip: float | None, epsilon: float, warmup: bool
+        self,
+        obs: Box,
+        action: Discrete,
+        network: nn.Module,
+        obs_clip: float | None,
+        epsilon: float,
+        warmup: bool,
+        raw: bool = False,
     ) -> None:
-        super().__init__(obs, obs_clip, warmup)
+        super().__init__(obs, obs_clip, warmup, raw)
         self.choices = action.n
         self.network = network
         self.register_buffer("epsilon", torch.tensor(epsilon))
@@ -147,10 +156,15 @@ class DQN(OffPolicyAlgorithm):
         return cls.policy_class(
             spec.obs,
             action,
-            cls.build_network(config, spec.obs.size, action.n, context.network),
+            encoded(
+                spec.obs,
+                context.network,
+                lambda inputs: cls.build_network(config, inputs, action.n, context.network),
+            ),
             context.normalize.obs_clip if context.normalize.obs else None,
             config.epsilon(0.0),
             config.warmup_steps > 0,
+            wants_encoder(spec.obs, context.network),
         )
 
     @classmethod

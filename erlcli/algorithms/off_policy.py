@@ -37,12 +37,13 @@ class ExploringPolicy(VectorPolicy):
         obs: the observation space.
         obs_clip: bound of normalised observations, or None to leave observations as they are.
         warmup: whether to start with random actions.
+        raw: whether networks begin with an encoder.
     """
 
     warmup: Tensor
 
-    def __init__(self, obs: Box, obs_clip: float | None, warmup: bool) -> None:
-        super().__init__(obs, obs_clip)
+    def __init__(self, obs: Box, obs_clip: float | None, warmup: bool, raw: bool = False) -> None:
+        super().__init__(obs, obs_clip, raw)
         self.register_buffer("warmup", torch.tensor(warmup))
         self.extras = {}
 
@@ -125,8 +126,7 @@ class OffPolicyAlgorithm(Algorithm):
         due = self._due(self.replay.add(rollout))
         self.replay.beta = self.config.replay.beta(progress)
         metrics = self._learn(due, progress)
-        if self.policy.normalizer is not None:
-            self.policy.normalizer.update(rollout.obs[:-1][rollout.valid])
+        self.policy.update_normalizer(rollout)
         self.policy.warmup.fill_(self._steps < self.config.warmup_steps)
         metrics |= self.after_rollout(progress)
         metrics |= {

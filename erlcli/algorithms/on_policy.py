@@ -8,6 +8,9 @@ With a recurrent `[network]` actor and critic have a memory each. A rollout begi
 has left, gradients are cut there, and what is learnt from are whole sequences: stretches of one environment within one
 episode. The value of a true last observation is that of the memory at that moment.
 
+Actor and critic are separate networks, or share encoder and hidden layers with an output layer each: by default where
+there is an encoder, since a second one would double the work (`network.share_trunk`). Memories are never shared.
+
 Dimension letters: T time steps, N environments, B rows of a minibatch, R valid rows of a rollout, C choices,
 P sequences, L longest sequence, S numbers of a state.
 """
@@ -27,6 +30,7 @@ from erlcli.algorithms.config.on_policy import OnPolicyConfig
 from erlcli.core import distributions
 from erlcli.core.algorithm import Algorithm, Context, Supports
 from erlcli.core.distributions import legal
+from erlcli.core.encoders import encoded, make_encoder, trunk_width
 from erlcli.core.memory import RecurrentCritic
 from erlcli.core.networks import Critic, mlp
 from erlcli.core.optim import Optimizer
@@ -112,11 +116,13 @@ class OnPolicyAlgorithm(Algorithm):
     config: OnPolicyConfig
     policy: ActorPolicy
     critic: Critic | RecurrentCritic
+    shares_trunk: ClassVar[bool] = True
 
     def __init__(self, config: OnPolicyConfig, context: Context) -> None:
         self.config = config
         self.device = context.device
         self.rollout_length = config.rollout_length
+        self.shared = context.shared_trunk
         self.policy = self.build_policy(config, context).to(self.device)
         self.critic = self.build_critic(context).to(self.device)
         self.optimizer = self.build_optimizer({"policy": self.policy, "critic": self.critic}, context)
@@ -132,20 +138,30 @@ class OnPolicyAlgorithm(Algorithm):
         """Actor network with the distribution that fits the action space."""
         spec, network = context.spec, context.network
         memory = context.memory()
+        encoder = make_encoder(spec.obs, network) if memory is None else None
         obs_clip = context.normalize.obs_clip if context.normalize.obs else None
         shape = (network.hidden, network.activation, network.layer_norm, obs_clip, memory)
         if config.std == "sde" and isinstance(spec.action, Box):
-            return LatentNoisePolicy(spec.obs, spec.action, config.log_std, config.sde_interval, *shape)
+            return LatentNoisePolicy(
+                spec.obs, spec.action, config.log_std, config.sde_interval, *shape, encoder=encoder
+            )
         distribution = distributions.for_space(spec.action, config.log_std, config.squash, config.std == "state")
-        return ActorPolicy(spec.obs, distribution, *shape, masked=spec.mask > 0)
+        return ActorPolicy(spec.obs, distribution, *shape, masked=spec.mask > 0, encoder=encoder)
 
     @classmethod
     def build_critic(cls, context: Context) -> Critic | RecurrentCritic:
-        """A network for values, with a memory of its own where the recipe wants one."""
-        network, memory = context.network, context.memory()
-        inputs = context.spec.obs.size if memory is None else memory.hidden
-        body = mlp(inputs, network.hidden, 1, activation=network.activation, layer_norm=network.layer_norm)
-        return Critic(body) if memory is None else RecurrentCritic(memory, body)
+        """A network for values, with a memory or an encoder of its own where the recipe wants one.
+
+        The output layer alone where the rest is the policy's.
+        """
+        network, memory, obs = context.network, context.memory(), context.spec.obs
+
+        def body(inputs: int, hidden: tuple[int, ...] = network.hidden) -> nn.Module:
+            return mlp(inputs, hidden, 1, activation=network.activation, layer_norm=network.layer_norm)
+
+        if memory is not None:
+            return RecurrentCritic(memory, body(memory.hidden))
+        return Critic(body(trunk_width(obs, network), ()) if context.shared_trunk else encoded(obs, network, body))
 
     @abstractmethod
     def build_optimizer(self, modules: dict[str, nn.Module], context: Context) -> Optimizer:
@@ -159,7 +175,10 @@ class OnPolicyAlgorithm(Algorithm):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Distribution parameters (B, ...), illegal choices left out, and values (B,) of a minibatch."""
         policy, critic, packing = self.policy, self.critic, batch.packing
-        if packing is None or policy.memory is None:
+        if self.shared:
+            trunk = policy.trunk(batch.obs)
+            params, value = policy.head(trunk), critic(trunk)
+        elif packing is None or policy.memory is None:
             params, value = policy.params(batch.obs), critic(batch.obs)
         else:
             params = policy.params(policy.memory.over_sequences(batch.obs, packing.sizes, packing.actor_state))
@@ -233,6 +252,8 @@ class OnPolicyAlgorithm(Algorithm):
         """V of `Rollout.obs` (T + 1, N) and of the final observations (K,)."""
         critic, final = self.critic, self.policy.prepare(rollout.final_obs.obs)
         if begins is None or rollout.start is None or not isinstance(critic, RecurrentCritic):
+            if self.shared:
+                obs, final = self.policy.trunk(obs), self.policy.trunk(final)
             return critic(obs), critic(final), None
         state = self._critic_state
         if state is None:
@@ -247,8 +268,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Take in the observations; after the losses of the rollout, or its ratios would not start at 1."""
-        if self.policy.normalizer is not None:
-            self.policy.normalizer.update(rollout.obs[:-1][rollout.valid])
+        self.policy.update_normalizer(rollout)
 
     def restart(self, seed: int) -> None:
         """See `Algorithm.restart`."""

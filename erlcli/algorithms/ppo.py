@@ -8,10 +8,10 @@ minibatches, minimise
 
 with the advantages, networks and memories of `on_policy`.
 
-Beyond the paper: actor and critic are separate networks; advantages are normalised over the rollout, not the
-minibatch; rewards may be divided by the running std of the discounted return; the value change may be clipped; the
-epochs may end early on KL, which is estimated as E[(r - 1) - log r] (non-negative and of low variance); the step size
-may follow that KL, halved above twice the wanted one and doubled below half of it. rsl_rl, where this comes from,
+Beyond the paper: actor and critic are separate networks, or share a trunk; advantages are normalised over the rollout,
+not the minibatch; rewards may be divided by the running std of the discounted return; the value change may be clipped;
+the epochs may end early on KL, which is estimated as E[(r - 1) - log r] (non-negative and of low variance); the step
+size may follow that KL, halved above twice the wanted one and doubled below half of it. rsl_rl, where this comes from,
 changes it by a factor of 1.5 after each minibatch; here it is once a rollout, since looking at a KL makes a GPU wait.
 
 Dimension letters: T time steps, N environments, B rows of a minibatch.

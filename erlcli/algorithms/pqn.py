@@ -24,6 +24,7 @@ from torch import Tensor
 from erlcli.algorithms.config.pqn import PQNConfig
 from erlcli.algorithms.dqn import QPolicy, plain_network
 from erlcli.core.algorithm import Algorithm, Context, Supports
+from erlcli.core.encoders import encoded, wants_encoder
 from erlcli.core.optim import Optimizer
 from erlcli.core.returns import gae, next_values
 from erlcli.core.seeding import generator
@@ -64,10 +65,11 @@ class PQN(Algorithm):
         return QPolicy(
             spec.obs,
             action,
-            plain_network(spec.obs.size, action.n, context.network),
+            encoded(spec.obs, context.network, lambda inputs: plain_network(inputs, action.n, context.network)),
             context.normalize.obs_clip if context.normalize.obs else None,
             config.epsilon(0.0),
             warmup=False,
+            raw=wants_encoder(spec.obs, context.network),
         )
 
     @property
@@ -102,8 +104,7 @@ class PQN(Algorithm):
                 self.optimizer.step(loss, learning_rate)
                 sums += torch.stack([loss.detach(), q.detach().mean()])
         self.optimizer.check_finite()
-        if self.policy.normalizer is not None:
-            self.policy.normalizer.update(rollout.obs[:-1][rollout.valid])
+        self.policy.update_normalizer(rollout)
         loss_mean, q_mean = (sums / (config.epochs * minibatches)).unbind()
         return metrics | {
             "loss/critic": loss_mean,

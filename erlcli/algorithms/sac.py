@@ -34,6 +34,7 @@ from erlcli.algorithms.config.sac import DroQConfig, EnsembleConfig, ModSACConfi
 from erlcli.algorithms.ddpg import action_dim, squared_loss
 from erlcli.algorithms.soft import SoftActorCritic
 from erlcli.core.algorithm import Context
+from erlcli.core.encoders import make_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.replay import Transitions
 from erlcli.core.target import Target
@@ -57,15 +58,17 @@ class SAC(SoftActorCritic):
 
     def build_critic(self, context: Context) -> QEnsemble:
         """See `SoftActorCritic.build_critic`."""
-        config, network = self.config, context.network
+        config, network, obs = self.config, context.network, context.spec.obs
+        encoder = make_encoder(obs, network)
         return QEnsemble(
             config.critics,
-            context.spec.obs.size + action_dim(context),
+            (obs.size if encoder is None else encoder.width) + action_dim(context),
             network.hidden if config.critic_hidden is None else config.critic_hidden,
             1,
             activation=network.activation,
             layer_norm=network.layer_norm or config.critic_layer_norm,
             dropout=config.dropout,
+            encoder=encoder,
         )
 
     def critic_loss(self, batch: Transitions, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -27,6 +27,7 @@ from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.algorithms.soft import Temperature
 from erlcli.core.algorithm import Context, Supports
 from erlcli.core.distributions import Categorical
+from erlcli.core.encoders import encoded, wants_encoder
 from erlcli.core.ensemble import Ensemble
 from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
@@ -47,15 +48,24 @@ class CategoricalPolicy(ExploringPolicy):
 
     def __init__(self, config: DiscreteSACConfig, context: Context) -> None:
         spec, network, normalize = context.spec, context.network, context.normalize
-        super().__init__(spec.obs, normalize.obs_clip if normalize.obs else None, config.warmup_steps > 0)
+        super().__init__(
+            spec.obs,
+            normalize.obs_clip if normalize.obs else None,
+            config.warmup_steps > 0,
+            wants_encoder(spec.obs, network),
+        )
         self.distribution = Categorical(choices(context))
-        self.network = mlp(
-            spec.obs.size,
-            network.hidden,
-            self.distribution.num_params,
-            activation=network.activation,
-            layer_norm=network.layer_norm,
-            output_gain=0.01,
+        self.network = encoded(
+            spec.obs,
+            network,
+            lambda inputs: mlp(
+                inputs,
+                network.hidden,
+                self.distribution.num_params,
+                activation=network.activation,
+                layer_norm=network.layer_norm,
+                output_gain=0.01,
+            ),
         )
         self.action_shape = self.distribution.action_shape
         self.action_dtype = self.distribution.action_dtype
@@ -94,14 +104,18 @@ class DiscreteSAC(OffPolicyAlgorithm):
 
     def __init__(self, config: DiscreteSACConfig, context: Context) -> None:
         super().__init__(config, context)
-        network, count = context.network, choices(context)
-        self.critic = Ensemble(
-            CRITICS,
-            context.spec.obs.size,
-            network.hidden,
-            count,
-            activation=network.activation,
-            layer_norm=network.layer_norm,
+        network, obs, count = context.network, context.spec.obs, choices(context)
+        self.critic = encoded(
+            obs,
+            network,
+            lambda inputs: Ensemble(
+                CRITICS,
+                inputs,
+                network.hidden,
+                count,
+                activation=network.activation,
+                layer_norm=network.layer_norm,
+            ),
         ).to(self.device)
         self.temperature = Temperature(config.alpha, config.learn_alpha).to(self.device)
         self.target_entropy = config.target_entropy_share * math.log(count)

@@ -26,6 +26,7 @@ from erlcli.algorithms.ddpg import action_dim
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, Supports
 from erlcli.core.distributions import StateTanhGaussian
+from erlcli.core.encoders import encoded, wants_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.exploration import uniform
 from erlcli.core.networks import mlp
@@ -43,17 +44,22 @@ class SquashedPolicy(ExploringPolicy):
 
     def __init__(self, config: SoftConfig, context: Context) -> None:
         spec, normalize = context.spec, context.normalize
-        super().__init__(spec.obs, normalize.obs_clip if normalize.obs else None, config.warmup_steps > 0)
+        super().__init__(
+            spec.obs,
+            normalize.obs_clip if normalize.obs else None,
+            config.warmup_steps > 0,
+            wants_encoder(spec.obs, context.network),
+        )
         self.distribution = StateTanhGaussian(action_dim(context))
-        self.network = self.build_network(config, context)
+        self.network = encoded(spec.obs, context.network, lambda inputs: self.build_network(config, context, inputs))
         self.action_shape = self.distribution.action_shape
         self.action_dtype = self.distribution.action_dtype
 
-    def build_network(self, config: SoftConfig, context: Context) -> nn.Module:
-        """Features (B, F) to the distribution's parameters (B, 2 A)."""
+    def build_network(self, config: SoftConfig, context: Context, inputs: int) -> nn.Module:
+        """Features (B, inputs) to the distribution's parameters (B, 2 A)."""
         network = context.network
         return mlp(
-            context.spec.obs.size,
+            inputs,
             network.hidden,
             self.distribution.num_params,
             activation=network.activation,
@@ -140,7 +146,7 @@ class SoftActorCritic(OffPolicyAlgorithm):
 
     @abstractmethod
     def build_critic(self, context: Context) -> QEnsemble:
-        """E critics."""
+        """E critics, behind an encoder of their own where observations want one."""
 
     @abstractmethod
     def critic_loss(self, batch: Transitions, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:

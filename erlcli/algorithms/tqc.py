@@ -26,6 +26,7 @@ from erlcli.algorithms.config.tqc import TQCConfig
 from erlcli.algorithms.ddpg import action_dim
 from erlcli.algorithms.soft import SoftActorCritic
 from erlcli.core.algorithm import Context
+from erlcli.core.encoders import make_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.replay import Transitions
 from erlcli.core.target import Target
@@ -50,19 +51,21 @@ class TQC(SoftActorCritic):
 
     def build_critic(self, context: Context) -> QEnsemble:
         """See `SoftActorCritic.build_critic`."""
-        config, network = self.config, context.network
+        config, network, obs = self.config, context.network, context.spec.obs
+        encoder = make_encoder(obs, network)
         return QEnsemble(
             config.critics,
-            context.spec.obs.size + action_dim(context),
+            (obs.size if encoder is None else encoder.width) + action_dim(context),
             network.hidden if config.critic_hidden is None else config.critic_hidden,
             config.quantiles,
             activation=network.activation,
             layer_norm=network.layer_norm,
+            encoder=encoder,
         )
 
     def quantiles(self, critic: QEnsemble, features: Tensor, action: Tensor, *, frozen: bool = False) -> Tensor:
         """(E, B, K), a single quantile too."""
-        out: Tensor = critic(torch.cat([features, action], dim=-1), frozen=frozen)
+        out: Tensor = critic(critic.join(features, action, frozen=frozen), frozen=frozen)
         return out
 
     def critic_loss(self, batch: Transitions, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:

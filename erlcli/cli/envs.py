@@ -64,12 +64,16 @@ def _nothing(search: str, hidden: int) -> RecipeError:
     import difflib
 
     from erlcli.envs.catalogue import catalogue
+    from erlcli.envs.families import FAMILIES
 
+    missing = [family for family in FAMILIES if not family.installed]
     remedy = "erl envs lists them all"
     if hidden:
         remedy = f"erl envs {search} --all shows {hidden} older ones, or ones that need other packages"
     elif close := difflib.get_close_matches(search, [e.id for e in catalogue()], n=3, cutoff=0.4):
         remedy = f"did you mean {', '.join(close)}?"
+    elif missing:
+        remedy = "; ".join(f"{family.title}: {family.remedy}" for family in missing)
     return RecipeError(f"{search}: no such environment", expected="part of a registered id", remedy=remedy)
 
 
@@ -92,6 +96,8 @@ def _table(entries: list[Entry]) -> list[str]:
 def _footer(shown: list[Entry], hidden: int) -> list[str]:
     import importlib.util
 
+    from erlcli.envs.families import FAMILIES
+
     lines = []
     if any(entry.envpool for entry in shown):
         installed = importlib.util.find_spec("envpool") is not None
@@ -99,6 +105,7 @@ def _footer(shown: list[Entry], hidden: int) -> list[str]:
         lines.append(f"envpool steps those several times faster; it is {state}.")
     if hidden:
         lines.append(f"{hidden} older versions, or ones that need other packages: --all.")
+    lines += [f"{family.title}: {family.remedy}" for family in FAMILIES if not family.installed]
     return [*lines, OWN, "erl envs check ID looks for faults in one."]
 
 

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from pydantic import BaseModel
 from torch import Tensor
 
 from erlcli.core.collective import Collective
+from erlcli.core.encoders import make_encoder, wants_encoder
 from erlcli.core.memory import Memory
+from erlcli.core.networks import NetworkConfig as NetworkConfig  # algorithms find all that they are built from here
 from erlcli.core.normalize import RewardNormalizer
 from erlcli.core.policy import Policy
 from erlcli.core.replay import Replay
 from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete, Rollout
-
-
-@dataclass(frozen=True)
-class NetworkConfig:
-    """The `[network]` section as an algorithm sees it; fields as in `recipe.schema.NetworkSection`."""
-
-    hidden: tuple[int, ...] = (64, 64)
-    activation: str = "tanh"
-    layer_norm: bool = False
-    recurrent: Literal["lstm", "gru"] | None = None
-    recurrent_hidden: int = 128
 
 
 @dataclass(frozen=True)
@@ -66,11 +57,21 @@ class Context:
         return RewardNormalizer(self.spec.num_envs, gamma, self.normalize.reward_clip).to(self.device)
 
     def memory(self) -> Memory | None:
-        """A fresh one over flat observations; None where the recipe wants none."""
-        network = self.network
+        """A fresh one over observations, with an encoder where they want one; None where the recipe wants none."""
+        network, obs = self.network, self.spec.obs
         if network.recurrent is None:
             return None
-        return Memory(network.recurrent, self.spec.obs.size, network.recurrent_hidden)
+        encoder = make_encoder(obs, network)
+        inputs = obs.size if encoder is None else encoder.width
+        return Memory(network.recurrent, inputs, network.recurrent_hidden, encoder)
+
+    @property
+    def shared_trunk(self) -> bool:
+        """Whether actor and critic have encoder and hidden layers in common; see `on_policy`."""
+        network = self.network
+        if network.share_trunk is None:
+            return network.recurrent is None and wants_encoder(self.spec.obs, network)
+        return network.share_trunk
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class Algorithm(ABC):
         Config: model of its `[algorithm]` section.
         config: the section. Schedules are read from it at each update: the loop may put another one in its place.
         supports: the action spaces it can act in.
+        shares_trunk: whether actor and critic can have encoder and hidden layers in common, `network.share_trunk`.
         policy: what the workers run.
         rollout_length: T, the steps that the loop collects between updates.
         replay: what it remembers of earlier rollouts, or None; saved in parts beside its state.
@@ -116,6 +118,7 @@ class Algorithm(ABC):
     Config: ClassVar[type[BaseModel]]
     config: BaseModel
     supports: ClassVar[Supports]
+    shares_trunk: ClassVar[bool] = False
     policy: Policy
     rollout_length: int
     replay: Replay | None = None

@@ -6,6 +6,7 @@ Dimension letters: E members, B batch, F features, K outputs of a member.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -121,7 +122,29 @@ def _initial(
 
 
 class QEnsemble(Ensemble):
-    """Q_1(s, a) ... Q_E(s, a); takes features and actions side by side."""
+    """Q_1(s, a) ... Q_E(s, a); takes features and actions side by side.
+
+    Args:
+        members: E.
+        inputs: width of encoded features and action together.
+        hidden: widths of the hidden layers.
+        outputs: K.
+        encoder: of raw observations, before the members, who share it; None where features are vectors.
+        options: as `Ensemble` has them.
+    """
+
+    def __init__(
+        self,
+        members: int,
+        inputs: int,
+        hidden: Sequence[int],
+        outputs: int,
+        *,
+        encoder: nn.Module | None = None,
+        **options: Any,  # noqa: ANN401 - the keywords of `Ensemble`
+    ) -> None:
+        super().__init__(members, inputs, hidden, outputs, **options)
+        self.encoder = encoder
 
     def q(
         self,
@@ -136,7 +159,7 @@ class QEnsemble(Ensemble):
         """Values of actions.
 
         Args:
-            features: (B, F).
+            features: (B, F), or raw observations for the encoder.
             action: (B, A).
             members: see `forward`.
             frozen: see `forward`.
@@ -146,6 +169,13 @@ class QEnsemble(Ensemble):
         Returns:
             (E, B), or (E, B, K) for members with K > 1 outputs.
         """
-        x = torch.cat([features, action], dim=-1)
+        x = self.join(features, action, frozen=frozen)
         out: Tensor = self(x, members=members, frozen=frozen, training=training, generator=generator)
         return out.squeeze(-1)
+
+    def join(self, features: Tensor, action: Tensor, *, frozen: bool = False) -> Tensor:
+        """What `forward` takes, (B, F + A): features, encoded where there is an encoder, and actions side by side."""
+        if self.encoder is not None:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
+                features = self.encoder(features)
+        return torch.cat([features, action], dim=-1)

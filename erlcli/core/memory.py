@@ -29,10 +29,12 @@ class Memory(nn.Module):
         kind: `lstm` or `gru`.
         inputs: F.
         hidden: H.
+        encoder: of raw observations, to F features; None where features come.
     """
 
-    def __init__(self, kind: Kind, inputs: int, hidden: int) -> None:
+    def __init__(self, kind: Kind, inputs: int, hidden: int, encoder: nn.Module | None = None) -> None:
         super().__init__()
+        self.encoder = encoder
         self.hidden = hidden
         self.is_lstm = kind == "lstm"
         self.state_size = 2 * hidden if self.is_lstm else hidden
@@ -45,6 +47,10 @@ class Memory(nn.Module):
 
     def forward(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step: (N, F) and (N, S) to outputs (N, H) and the next state (N, S)."""
+        return self._step(features if self.encoder is None else self.encoder(features), state)
+
+    def _step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """`forward` behind the encoder."""
         cell = self.cell
         weights: tuple[Any, ...] = (cell.weight_ih_l0, cell.weight_hh_l0, cell.bias_ih_l0, cell.bias_hh_l0)
         if self.is_lstm:
@@ -65,8 +71,9 @@ class Memory(nn.Module):
             Outputs (T, N, H), and the state (T, N, S) after each step.
         """
         outputs, states = [], []
+        features = features if self.encoder is None else self.encoder(features)
         for row, forget in zip(features.unbind(0), restarts.unsqueeze(-1).unbind(0), strict=True):
-            output, state = self(row, state.masked_fill(forget, 0.0))
+            output, state = self._step(row, state.masked_fill(forget, 0.0))
             outputs.append(output)
             states.append(state)
         return torch.stack(outputs), torch.stack(states)
@@ -83,6 +90,7 @@ class Memory(nn.Module):
         Returns:
             (R, H) outputs in the order of `features`.
         """
+        features = features if self.encoder is None else self.encoder(features)
         initial = [part.unsqueeze(0).contiguous() for part in state.chunk(2 if self.is_lstm else 1, dim=-1)]
         packed, _ = self.cell(PackedSequence(features, sizes), tuple(initial) if self.is_lstm else initial[0])
         output: Tensor = packed.data

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 from torch import Tensor, nn
 
@@ -14,6 +16,25 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "silu": nn.SiLU,
     "gelu": nn.GELU,
 }
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The `[network]` section as an algorithm sees it; fields as in `recipe.schema.NetworkSection`.
+
+    Attributes:
+        share_trunk: None where the recipe leaves it to the algorithm.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    layer_norm: bool = False
+    encoder: str = "auto"
+    image_layout: str = "auto"
+    pixel_max: float = 255.0
+    share_trunk: bool | None = None
+    recurrent: Literal["lstm", "gru"] | None = None
+    recurrent_hidden: int = 128
 
 
 def mlp(
@@ -47,10 +68,14 @@ def mlp(
     return nn.Sequential(*layers)
 
 
-def orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+
+def orthogonal(layer: Layer, gain: float) -> Layer:
     """Initialise `layer` with orthogonal weights times `gain` and zero biases; returns it."""
     nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
     return layer
 
 

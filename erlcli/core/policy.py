@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from erlcli.core.distributions import Distribution, legal
+from erlcli.core.encoders import ImageEncoder, Observations, PartsEncoder
 from erlcli.core.memory import Memory
 from erlcli.core.networks import mlp
 from erlcli.core.normalize import ObsNormalizer
-from erlcli.core.types import Box
+from erlcli.core.packing import vector, vector_size
+from erlcli.core.types import Box, Rollout
 
 
 class Policy(nn.Module, ABC):
@@ -97,26 +100,52 @@ class Policy(nn.Module, ABC):
 
 
 class VectorPolicy(Policy):
-    """A policy over flat observations, which may be normalised.
+    """A policy over flat observations, which may be normalised, or over raw ones, whose networks begin with encoders.
+
+    Images are never normalised; the vector parts of packed observations may be.
 
     Args:
         obs: the observation space.
         obs_clip: bound of normalised observations, or None to leave observations as they are.
+        raw: whether networks begin with an encoder, see `encoders.wants_encoder`.
     """
 
-    def __init__(self, obs: Box, obs_clip: float | None) -> None:
+    def __init__(self, obs: Box, obs_clip: float | None, raw: bool = False) -> None:
         super().__init__()
         self.obs_ndim = len(obs.shape)
-        self.normalizer = ObsNormalizer(obs.shape, obs_clip) if obs_clip is not None else None
+        self.raw, self.floats = raw, vector_size(obs)
+        shape = (self.floats,) if raw else obs.shape
+        wanted = obs_clip is not None and (self.floats > 0 or not raw)
+        self.normalizer = ObsNormalizer(shape, obs_clip) if wanted and obs_clip is not None else None
 
     def features(self, obs: Tensor) -> Tensor:
-        """(..., *obs) of any dtype to flat float32 (..., F), normalised where the recipe says so."""
+        """What networks take: (..., *obs) of any dtype to flat float32 (..., F), normalised where the recipe says so.
+
+        Where networks begin with an encoder, observations stay as they are, but for normalised vector parts.
+        """
+        if self.raw:
+            return obs if self.normalizer is None else self._raw_features(obs, self.normalizer)
         obs = self.normalizer(obs) if self.normalizer is not None else obs.to(torch.float32)
         return obs if self.obs_ndim == 1 else obs.flatten(-self.obs_ndim) if self.obs_ndim else obs.unsqueeze(-1)
 
     def prepare(self, obs: Tensor) -> Tensor:
         """(..., *obs) to what a minibatch holds and the networks are called with: computed once a rollout."""
         return self.features(obs)
+
+    def _raw_features(self, obs: Observations, normalizer: ObsNormalizer) -> Tensor:
+        """Packed rows, or what `PartsEncoder.split` makes of them, with the vector parts normalised."""
+        if not isinstance(obs, Tensor):
+            return cast(Tensor, (normalizer(obs[0]), *obs[1:]))
+        obs = obs.clone()
+        floats = vector(obs, self.floats)
+        floats.copy_(normalizer(floats))
+        return obs
+
+    def update_normalizer(self, rollout: Rollout) -> None:
+        """Take the observations of a rollout into the running statistics, where there are any."""
+        if self.normalizer is not None:
+            seen = rollout.obs[:-1]
+            self.normalizer.update((vector(seen, self.floats) if self.raw else seen)[rollout.valid])
 
 
 class ActorPolicy(VectorPolicy):
@@ -131,6 +160,7 @@ class ActorPolicy(VectorPolicy):
         obs_clip: bound of normalised observations, or None to leave observations as they are.
         memory: between the observations and the network; None for a policy that remembers nothing.
         masked: whether the environment says which actions are legal.
+        encoder: of raw observations, before the network; None where the network takes flat vectors.
     """
 
     def __init__(
@@ -143,11 +173,13 @@ class ActorPolicy(VectorPolicy):
         obs_clip: float | None,
         memory: Memory | None = None,
         masked: bool = False,
+        encoder: ImageEncoder | PartsEncoder | None = None,
     ) -> None:
-        super().__init__(obs, obs_clip)
+        super().__init__(obs, obs_clip, raw=encoder is not None or (memory is not None and memory.encoder is not None))
         self.memory = memory
+        self.encoder = encoder
         self.network = mlp(
-            obs.size if memory is None else memory.hidden,
+            memory.hidden if memory is not None else obs.size if encoder is None else encoder.width,
             hidden,
             distribution.num_params,
             activation=activation,
@@ -163,7 +195,19 @@ class ActorPolicy(VectorPolicy):
 
     def params(self, features: Tensor) -> Tensor:
         """Distribution parameters for `features`, or for what the memory makes of them."""
-        params: Tensor = self.network(features)
+        params: Tensor = self.network(features if self.encoder is None else self.encoder(features))
+        return params
+
+    def trunk(self, features: Tensor) -> Tensor:
+        """The last hidden layer (..., H) for `features`: what a critic that shares encoder and hidden layers takes."""
+        x: Tensor = features if self.encoder is None else self.encoder(features)
+        for layer in list(self.network)[:-1]:
+            x = layer(x)
+        return x
+
+    def head(self, trunk: Tensor) -> Tensor:
+        """Distribution parameters for what `trunk` gave."""
+        params: Tensor = self.network[-1](trunk)
         return params
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from erlcli.core.distributions import LOG_SQRT_2PI, Distribution
+from erlcli.core.encoders import ImageEncoder, PartsEncoder
 from erlcli.core.memory import Memory
 from erlcli.core.policy import ActorPolicy
 from erlcli.core.types import Box
@@ -88,6 +89,7 @@ class LatentNoisePolicy(ActorPolicy):
         layer_norm: normalise hidden layers.
         obs_clip: bound of normalised observations, or None to leave observations as they are.
         memory: between the observations and the network; None for a policy that remembers nothing.
+        encoder: of raw observations, before the network; None where the network takes flat vectors.
     """
 
     def __init__(
@@ -101,18 +103,20 @@ class LatentNoisePolicy(ActorPolicy):
         layer_norm: bool,
         obs_clip: float | None,
         memory: Memory | None = None,
+        encoder: ImageEncoder | PartsEncoder | None = None,
     ) -> None:
-        inputs = obs.size if memory is None else memory.hidden
+        inputs = memory.hidden if memory is not None else obs.size if encoder is None else encoder.width
         distribution = LatentGaussian(action.size, hidden[-1] if hidden else inputs, log_std)
-        super().__init__(obs, distribution, hidden, activation, layer_norm, obs_clip, memory)
+        super().__init__(obs, distribution, hidden, activation, layer_norm, obs_clip, memory, encoder=encoder)
         self.interval = interval
 
     def params(self, features: Tensor) -> Tensor:
         """Means and latent units."""
-        *trunk, head = self.network
-        for layer in trunk:
-            features = layer(features)
-        return torch.cat([head(features), features.detach()], dim=-1)
+        return self.head(self.trunk(features))
+
+    def head(self, trunk: Tensor) -> Tensor:
+        """See `ActorPolicy.head`."""
+        return torch.cat([super().head(trunk), trunk.detach()], dim=-1)
 
     def rollout_noise(
         self, length: int, num_envs: int, generator: torch.Generator, device: torch.device

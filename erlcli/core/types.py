@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+MANY_BOUNDS = 64  # from more equal bounds on, JSON holds one of them
+
 
 @dataclass(frozen=True)
 class Box:
@@ -23,12 +25,15 @@ class Box:
         dtype: numpy name, e.g. `float32` or `uint8`.
         low: lower bounds, flattened; `-inf` where there is none.
         high: upper bounds, flattened.
+        parts: of an observation with several parts that is packed into one row of bytes, see `core.packing`; else
+            empty.
     """
 
     shape: tuple[int, ...]
     dtype: str
     low: tuple[float, ...]
     high: tuple[float, ...]
+    parts: tuple[Part, ...] = ()
 
     @property
     def size(self) -> int:
@@ -39,6 +44,21 @@ class Box:
     def bounded(self) -> bool:
         """Whether every bound is finite."""
         return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a packed observation.
+
+    Attributes:
+        name: its key, or its keys joined by dots.
+        space: uint8 for an image, float32 for a vector.
+        offset: bytes from the start of the row.
+    """
+
+    name: str
+    space: Box
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -74,12 +94,13 @@ class EnvSpec:
     """All that an algorithm may know of an environment.
 
     Attributes:
-        obs: observation space (Dict and Tuple spaces arrive flattened).
+        obs: observation space; Dict and Tuple spaces arrive packed where they hold an image, else flattened.
         action: action space, in the environment's units.
         num_envs: environments stepped together, N.
         max_episode_steps: time limit in steps, or None.
         device: where the tensors of `Step` live.
         mask: C, choices over which the environment gives masks of legal actions; 0 where it gives none.
+        games: whether steps tell the rewards and ends of the game apart from those that are trained on, `Game`.
     """
 
     obs: Box
@@ -88,6 +109,7 @@ class EnvSpec:
     max_episode_steps: int | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     mask: int = 0
+    games: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The spaces and the time limit, for `spec.json` in a run directory."""
@@ -115,14 +137,16 @@ class EnvSpec:
 
 def _space_to_json(space: ActionSpace) -> dict[str, Any]:
     if isinstance(space, Box):
-        # JSON has no infinity: repr() of a float is read back by float() and stays strict JSON.
-        return {
+        row = {
             "kind": "box",
             "shape": list(space.shape),
             "dtype": space.dtype,
-            "low": [repr(float(x)) for x in space.low],
-            "high": [repr(float(x)) for x in space.high],
+            "low": _bounds_to_json(space.low),
+            "high": _bounds_to_json(space.high),
         }
+        if space.parts:
+            row["parts"] = [{"name": p.name, "offset": p.offset, "space": _space_to_json(p.space)} for p in space.parts]
+        return row
     if isinstance(space, Discrete):
         return {"kind": "discrete", "n": space.n, "start": space.start}
     return {
@@ -134,10 +158,30 @@ def _space_to_json(space: ActionSpace) -> dict[str, Any]:
     }
 
 
+def _bounds_to_json(bounds: tuple[float, ...]) -> list[str]:
+    """Text, since JSON has no infinity: repr() of a float is read back by float(). One bound for an image's pixels."""
+    uniform = len(bounds) > MANY_BOUNDS and len(set(bounds)) == 1
+    return [repr(float(x)) for x in (bounds[:1] if uniform else bounds)]
+
+
+def _bounds_from_json(row: list[str], shape: tuple[int, ...]) -> tuple[float, ...]:
+    bounds = tuple(map(float, row))
+    count = int(np.prod(shape))
+    return bounds * count if len(bounds) == 1 and count > MANY_BOUNDS else bounds
+
+
 def _space_from_json(row: dict[str, Any]) -> ActionSpace:
     kind: Literal["box", "discrete", "multi_discrete"] = row["kind"]
     if kind == "box":
-        return Box(tuple(row["shape"]), row["dtype"], tuple(map(float, row["low"])), tuple(map(float, row["high"])))
+        shape = tuple(row["shape"])
+        parts = []
+        for part in row.get("parts", []):
+            space = _space_from_json(part["space"])
+            if not isinstance(space, Box):
+                raise ValueError(f"part {part['name']}: expected a box, found {part['space']}")
+            parts.append(Part(part["name"], space, part["offset"]))
+        low, high = (_bounds_from_json(row[bound], shape) for bound in ("low", "high"))
+        return Box(shape, row["dtype"], low, high, tuple(parts))
     if kind == "discrete":
         return Discrete(row["n"], row["start"])
     if kind == "multi_discrete":
@@ -159,6 +203,19 @@ class FinalObs:
 
 
 @dataclass(frozen=True)
+class Game:
+    """What a game says itself, where it is trained on other rewards or ends, as Atari games are.
+
+    Attributes:
+        reward: (..., N) float32.
+        over: (..., N) bool.
+    """
+
+    reward: Tensor
+    over: Tensor
+
+
+@dataclass(frozen=True)
 class Step:
     """What one step of N environments gives. Tensors may be reused by the next step: copy what you keep.
 
@@ -170,6 +227,7 @@ class Step:
         valid: (N,) bool; False where this step was only the reset of an env with next-step autoreset.
         final_obs: the true last observations by env index, for envs that reset within the step; else None.
         mask: (N, C) bool, the choices that are legal after `obs`; None for envs without masks.
+        game: (N,) of each, for what training reports; None where rewards and ends are the game's own.
     """
 
     obs: Tensor
@@ -179,6 +237,7 @@ class Step:
     valid: Tensor
     final_obs: dict[int, Tensor] | None = None
     mask: Tensor | None = None
+    game: Game | None = None
 
 
 @dataclass(frozen=True)
@@ -211,6 +270,7 @@ class Rollout:
         version: of the policy that acted.
         mask: (T, N, C) bool, the choices that were legal; None where all always are.
         start: of a policy with a memory; None without one.
+        game: (T, N) of each, see `Step`; nothing is learnt from it, so it stays where it was collected.
     """
 
     obs: Tensor
@@ -224,6 +284,7 @@ class Rollout:
     version: int
     mask: Tensor | None = None
     start: Start | None = None
+    game: Game | None = None
 
     def to(self, device: torch.device) -> Rollout:
         """The same rollout on `device`; itself where it is there already."""

@@ -30,6 +30,10 @@ def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
             tuple(network.hidden),
             network.activation,
             network.layer_norm,
+            network.encoder,
+            network.image_layout,
+            network.pixel_max,
+            network.share_trunk,
             network.recurrent,
             network.recurrent_hidden,
         ),
@@ -52,6 +56,20 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
             expected=f"an action space of these kinds: {found.supports.describe()}",
             found=str(spec.action),
             remedy="another algorithm (erl recipes), or a wrapper that bounds or discretises the actions",
+        )
+    if recipe.network.share_trunk and recipe.network.recurrent is not None:
+        raise RecipeError(
+            "network.share_trunk: memories are never shared",
+            expected="network.share_trunk = false or unset with network.recurrent",
+            found="true",
+            remedy="leave network.share_trunk out",
+        )
+    if recipe.network.share_trunk and not found.shares_trunk:
+        raise RecipeError(
+            f"network.share_trunk: {recipe.algorithm.name} can't share",
+            expected="an algorithm whose actor and critic learn in one step, such as ppo",
+            found=recipe.algorithm.name,
+            remedy="leave network.share_trunk out: actor and critics have an encoder each",
         )
     if spec.mask and not found.supports.masks:
         raise RecipeError(

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import generator
-from erlcli.core.types import EnvSpec, FinalObs, Rollout, Start, Step
+from erlcli.core.types import EnvSpec, FinalObs, Game, Rollout, Start, Step
 from erlcli.engine.shared import Layout
 from erlcli.envs.vecenv import VecEnv
 
 PREFIX = "extras/"
-BY_TIME = ("obs", "action", "reward", "terminated", "truncated", "valid", "mask")
+BY_TIME = ("obs", "action", "reward", "terminated", "truncated", "valid", "mask", "game_reward", "game_over")
 BY_ENV = ("final_obs", "final_step", "final_count", "start_state", "start_fresh")
 
 
@@ -41,6 +41,8 @@ def rollout_layout(spec: EnvSpec, policy: Policy, length: int, num_envs: int) ->
         "final_step": ((num_envs, length), torch.int64),
         "final_count": ((num_envs,), torch.int64),
     }
+    if spec.games:
+        layout["game_reward"], layout["game_over"] = (shape, torch.float32), (shape, torch.bool)
     if policy.masked:
         layout["mask"] = ((*shape, spec.mask), torch.bool)
     if policy.state_size:
@@ -77,6 +79,8 @@ class Buffers:
         self.final_step = tensors["final_step"]
         self.final_count = tensors["final_count"]
         self.mask = tensors.get("mask")
+        self.game_reward = tensors.get("game_reward")
+        self.game_over = tensors.get("game_over")
         self.start_state = tensors.get("start_state")
         self.start_fresh = tensors.get("start_fresh")
         self.extras = {k.removeprefix(PREFIX): v for k, v in tensors.items() if k.startswith(PREFIX)}
@@ -104,7 +108,15 @@ class Buffers:
             Start(self.start_state, self.start_fresh)
             if self.start_state is not None and self.start_fresh is not None
             else None,
+            self.game,
         )
+
+    @property
+    def game(self) -> Game | None:
+        """Views of what the game says itself; None where that is what is trained on."""
+        if self.game_reward is None or self.game_over is None:
+            return None
+        return Game(self.game_reward, self.game_over)
 
     def _finals(self) -> FinalObs:
         counts = self.final_count.tolist()
@@ -172,7 +184,7 @@ class Collector:
         env, policy, clock = self.env, self.policy, time.perf_counter
         noise = policy.rollout_noise(self.length, env.spec.num_envs, self.generator, env.spec.device)
         obs, action, reward = into.obs, into.action, into.reward
-        extras = list(into.extras.items())
+        extras, game = list(into.extras.items()), into.game
         finals = [0] * env.spec.num_envs
         plain, mask, state = policy.plain, self._mask, self._begin(into)
         in_env = 0.0
@@ -197,6 +209,9 @@ class Collector:
             into.terminated[t].copy_(step.terminated)
             into.truncated[t].copy_(step.truncated)
             into.valid[t].copy_(step.valid)
+            if step.game is not None and game is not None:
+                game.reward[t].copy_(step.game.reward)
+                game.over[t].copy_(step.game.over)
             if step.final_obs is not None:
                 for n, last in step.final_obs.items():
                     into.final_obs[n, finals[n]].copy_(last)

@@ -35,9 +35,14 @@ class EpisodeTracker:
         self._length = torch.zeros(num_envs, dtype=torch.int64)
 
     def add(self, rollout: Rollout) -> None:
-        """Take in a rollout; its rows that are not valid count for nothing."""
-        ended = (rollout.terminated | rollout.truncated).cpu()
-        totals = rollout.reward.masked_fill(~rollout.valid, 0.0).cpu().to(torch.float64).cumsum(0)  # (T, N)
+        """Take in a rollout; its rows that are not valid count for nothing.
+
+        Where it is trained on other rewards or ends than the game's own, the game's count.
+        """
+        game = rollout.game
+        ended = (rollout.terminated | rollout.truncated if game is None else game.over & rollout.valid).cpu()
+        reward = rollout.reward if game is None else game.reward
+        totals = reward.masked_fill(~rollout.valid, 0.0).cpu().to(torch.float64).cumsum(0)  # (T, N)
         counts = rollout.valid.cpu().to(torch.int64).cumsum(0)
         ends = ended.nonzero().tolist()  # in order of time, as the window wants it
         taken_return, taken_count = torch.zeros_like(self._return), torch.zeros_like(self._length)

@@ -26,6 +26,7 @@ from erlcli.engine.video import Frame, picture, rendering_env
 from erlcli.envs.config import EnvConfig
 from erlcli.envs.gymnasium import scalar
 from erlcli.envs.masks import MaskFault, check_unused, mask_reader
+from erlcli.envs.parts import BadObservation
 from erlcli.envs.position import PositionLog
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
@@ -305,6 +306,8 @@ class Evaluation:
         self, call: str, seat: _Seat, episode: int, error: Exception | None, what: str | None = None
     ) -> EnvError:
         where = f"{call} in evaluation episode {episode} (seed {seat.seed}, step {seat.steps})"
+        if what is None and isinstance(error, BadObservation):
+            what, error = str(error), None
         did = f"returned {what}" if what is not None else f"raised {type(error).__name__}: {error}"
         return EnvError(
             f"env.id {self.config.id}: {where} {did}",

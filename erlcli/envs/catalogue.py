@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 
-from erlcli.envs import novel
+from erlcli.envs import families, novel
 from erlcli.envs.config import ENVPOOL_IDS
 
 # Package of the entry point -> (family, module that has to be importable, what installs it).
@@ -24,6 +24,7 @@ _FAMILIES = {
     "erlcli.envs": ("Partial observation", "gymnasium", "gymnasium"),
 }
 # Gymnasium registers names that only say where an environment went.
+_FAMILIES |= {f.module: (f.title, f.module, f"erlcli[{f.extra}]") for f in families.FAMILIES}
 _MOVED = {"_raise_mujoco_py_error": ("MuJoCo", "gymnasium-robotics"), "_raise_shimmy_error": ("Shimmy", "shimmy")}
 
 
@@ -36,7 +37,7 @@ class Entry:
         family: heading in a list.
         max_episode_steps: time limit, or None.
         reward_threshold: return from which on it counts as solved, or None.
-        envpool: whether envpool steps it just as gymnasium does, wherever it is installed.
+        envpool: whether envpool steps it just as gymnasium does, wherever it is installed; games with [env.atari].
         needs: what has to be installed first; None where it is.
         newest: whether there is no later version of it.
     """
@@ -57,6 +58,7 @@ class Entry:
 def catalogue(search: str = "") -> list[Entry]:
     """The registered environments whose id holds `search`, whatever its case; by family, then id."""
     novel.register()
+    families.register_installed()
     latest: dict[str, int] = {}
     for env_id in gymnasium.registry:
         name, version = _version(env_id)
@@ -73,7 +75,7 @@ def catalogue(search: str = "") -> list[Entry]:
                 family,
                 spec.max_episode_steps,
                 float(spec.reward_threshold) if spec.reward_threshold is not None else None,
-                env_id in ENVPOOL_IDS,
+                env_id in ENVPOOL_IDS or env_id.startswith("ALE/"),
                 needs,
                 version == latest[name],
             )

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from erlcli.envs.config import EnvConfig
+from erlcli.envs.config import AtariConfig, EnvConfig
 from erlcli.envs.finding import Finding
 
 START_SECONDS = 60.0  # for loading torch and gymnasium, which on a cold disk takes longer than the check
@@ -58,6 +58,8 @@ class CheckOptions:
         """The inverse of `to_json`."""
         row = json.loads(text)
         row["config"]["wrappers"] = tuple((path, kwargs) for path, kwargs in row["config"]["wrappers"])
+        atari = row["config"].get("atari")
+        row["config"]["atari"] = AtariConfig(**atari) if atari is not None else None
         row["only"] = tuple(row["only"])
         return CheckOptions(**(row | {"config": EnvConfig(**row["config"])}))
 

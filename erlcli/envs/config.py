@@ -18,6 +18,23 @@ ENVPOOL_IDS = frozenset(
 )  # fmt: skip
 
 
+FRAMES = 108_000  # of a game, half an hour: the field's habit
+
+
+@dataclass(frozen=True)
+class AtariConfig:
+    """The `[env.atari]` section as the backends see it; fields as in `recipe.schema.AtariSection`."""
+
+    noop_max: int = 30
+    frame_skip: int = 4
+    size: int = 84
+    grey: bool = True
+    fire: bool = True
+    life_ends_episode: bool = True
+    clip_reward: bool = True
+    repeat_action_probability: float = 0.0
+
+
 @dataclass(frozen=True)
 class EnvConfig:
     """The `[env]` section as the backends see it; fields as in `recipe.schema.EnvSection`.
@@ -26,6 +43,7 @@ class EnvConfig:
         wrappers: (reference, kwargs) pairs, the innermost first.
         threads: CPU threads of envpool; None for all cores.
         action_masks: where masks of legal actions are looked for: `auto`, `info` or `off`.
+        atari: preprocessing of an Atari game; None for an env that is taken as it is.
     """
 
     id: str
@@ -37,6 +55,24 @@ class EnvConfig:
     frame_stack: int = 1
     threads: int | None = None
     action_masks: str = "auto"
+    atari: AtariConfig | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """Time limit in steps that the config sets; None leaves it to the env."""
+        if self.max_episode_steps is None and self.atari is not None:
+            return FRAMES // self.atari.frame_skip
+        return self.max_episode_steps
+
+    @property
+    def envpool_id(self) -> str:
+        """The id that envpool knows the env by: games have no prefix there."""
+        return self.id.removeprefix("ALE/") if self.atari is not None else self.id
+
+    @property
+    def shows_games(self) -> bool:
+        """Whether training sees other rewards or ends than the game has."""
+        return self.atari is not None and (self.atari.life_ends_episode or self.atari.clip_reward)
 
 
 def choose_backend(config: EnvConfig) -> tuple[str, str]:
@@ -49,7 +85,7 @@ def choose_backend(config: EnvConfig) -> tuple[str, str]:
         return config.backend, "the recipe asks for it"
     if ":" in config.id:
         return "gymnasium", "the env is a Python class"
-    if config.id not in ENVPOOL_IDS:
+    if config.id not in ENVPOOL_IDS and not (config.atari is not None and config.id.startswith("ALE/")):
         return "gymnasium", f"envpool is not known to have {config.id} as gymnasium has it"
     if reason := envpool_refusal(config):
         return "gymnasium", reason
@@ -69,6 +105,12 @@ def envpool_refusal(config: EnvConfig) -> str | None:
         return "env.kwargs are gymnasium's"
     if config.wrappers:
         return "env.wrappers are gymnasium's"
+    if config.atari is not None:
+        if not config.atari.grey:
+            return "env.atari.grey = false is laid out otherwise there"
+        return None if config.atari.noop_max else "env.atari.noop_max = 0 is not known there"
+    if config.id.startswith("ALE/"):
+        return "without [env.atari] a game is gymnasium's"
     if config.frame_stack > 1:
         return "env.frame_stack is done by gymnasium's wrapper"
     return None
@@ -93,4 +135,5 @@ def env_config(section: Any, num_envs: int, threads: int | None = None) -> EnvCo
         section.frame_stack,
         threads,
         section.action_masks,
+        AtariConfig(**section.atari.model_dump()) if section.atari is not None else None,
     )

@@ -13,6 +13,7 @@ Dimension letters: N environments.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -24,9 +25,10 @@ from torch import Tensor
 from erlcli.core.actions import ActionMap
 from erlcli.core.cpus import usable_cpus
 from erlcli.core.seeding import derive
-from erlcli.core.types import ActionSpace, Box, EnvSpec, Step
-from erlcli.envs.config import EnvConfig, envpool_refusal
+from erlcli.core.types import ActionSpace, Box, EnvSpec, Game, Step
+from erlcli.envs.config import AtariConfig, EnvConfig, envpool_refusal
 from erlcli.envs.position import PositionLog
+from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.errors import EnvError, RecipeError
 
@@ -54,7 +56,7 @@ class EnvpoolVecEnv:
         self._position = position or PositionLog()
         self._check(config)
         obs, action, limit = _spaces(config)
-        self.spec = EnvSpec(obs, action, config.num_envs, config.max_episode_steps or limit)
+        self.spec = EnvSpec(obs, action, config.num_envs, config.limit or limit, games=config.shows_games)
         self._map = ActionMap(self.spec.action)
         self._pool: Any = None
         self._seed = 0
@@ -72,7 +74,7 @@ class EnvpoolVecEnv:
             )
         if refusal := envpool_refusal(config):
             raise RecipeError(f"env.backend: envpool can't do this: {refusal}", remedy='env.backend = "gymnasium"')
-        if config.id not in envpool.list_all_envs():
+        if config.envpool_id not in envpool.list_all_envs():
             raise RecipeError(
                 f"env.id {config.id}: envpool has no such environment",
                 found=config.id,
@@ -81,16 +83,16 @@ class EnvpoolVecEnv:
 
     def reset(self, seed: int, first_index: int = 0) -> Tensor:
         """See `VecEnv.reset`. A pool can't be seeded again, so a new one is made (milliseconds)."""
-        options: dict[str, Any] = {}
-        if self.config.max_episode_steps is not None:
-            options["max_episode_steps"] = self.config.max_episode_steps
+        options: dict[str, Any] = {} if self.config.atari is None else _atari(self.config, self.config.atari)
+        if self.config.limit is not None:
+            options["max_episode_steps"] = self.config.limit
         self._seed = derive(seed, "envpool", first_index)
         self._position.note("reset", None, self._seed, None, 0)
         self._pool = None  # the threads of the old one go before new ones come
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._pool = envpool.make_gymnasium(
-                self.config.id,
+                self.config.envpool_id,
                 num_envs=self.config.num_envs,
                 seed=self._seed,
                 num_threads=min(self.config.threads or usable_cpus(), self.config.num_envs),
@@ -109,11 +111,15 @@ class EnvpoolVecEnv:
         """See `VecEnv.step`."""
         self._steps += 1
         self._position.note("step", None, self._seed, None, self._steps)
-        obs, reward, terminated, truncated, _ = self._pool.step(self._map(action).numpy())
+        obs, reward, terminated, truncated, info = self._pool.step(self._map(action).numpy())
         if not np.isfinite(reward).all():
             i = int(np.flatnonzero(~np.isfinite(reward))[0])
             raise self._failure(i, f"a reward of {reward[i]}")
         valid = ~self._ended
+        game = None
+        if self.spec.games:
+            over = (info["terminated"] != 0) | truncated
+            game = Game(torch.from_numpy(info["reward"].astype(np.float32)), torch.from_numpy(over & valid))
         self._ended = (terminated | truncated) & valid
         return Step(
             torch.from_numpy(self._checked(obs)),
@@ -121,6 +127,7 @@ class EnvpoolVecEnv:
             torch.from_numpy(terminated & valid),
             torch.from_numpy(truncated & valid & ~terminated),
             torch.from_numpy(valid),
+            game=game,
         )
 
     def close(self) -> None:
@@ -129,6 +136,8 @@ class EnvpoolVecEnv:
 
     def _checked(self, obs: NDArray[Any]) -> NDArray[Any]:
         obs = obs.astype(self.spec.obs.dtype, copy=False)
+        if obs.dtype == np.uint8:
+            return obs.reshape(len(obs), *self.spec.obs.shape)  # a single frame has an axis of 1 here
         if not np.isfinite(obs.sum()):  # a sum of finite numbers may overflow: look again before blaming an env
             bad = np.flatnonzero(~np.isfinite(obs.reshape(len(obs), -1)).all(axis=1))
             if len(bad):
@@ -145,12 +154,31 @@ class EnvpoolVecEnv:
         )
 
 
+def _atari(config: EnvConfig, atari: AtariConfig) -> dict[str, Any]:
+    """The `[env.atari]` section in envpool's words."""
+    return {
+        "stack_num": config.frame_stack,
+        "frame_skip": atari.frame_skip,
+        "noop_max": atari.noop_max,
+        "img_height": atari.size,
+        "img_width": atari.size,
+        "use_fire_reset": atari.fire,
+        "episodic_life": atari.life_ends_episode,
+        "reward_clip": atari.clip_reward,
+        "repeat_action_probability": atari.repeat_action_probability,
+    }
+
+
 def _spaces(config: EnvConfig) -> tuple[Box, ActionSpace, int | None]:
     """Spaces and time limit as gymnasium has them, since envpool leaves some bounds out.
 
     Raises:
         RecipeError: they are of no supported kind, or gymnasium, which evaluates, has no such environment.
     """
+    if config.atari is not None:
+        env = make_env(replace(config, backend="gymnasium"))
+        env.close()
+        return obs_box(env.observation_space, config.id), action_space(env.action_space, config.id), None
     if config.id not in gymnasium.registry:
         raise RecipeError(
             f"env.id {config.id}: envpool alone has it",

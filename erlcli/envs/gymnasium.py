@@ -17,9 +17,11 @@ from torch import Tensor
 
 from erlcli.core.actions import ActionMap
 from erlcli.core.seeding import derive
-from erlcli.core.types import EnvSpec, Step
+from erlcli.core.types import EnvSpec, Game, Step
+from erlcli.envs.atari import GAME_OVER, GAME_REWARD
 from erlcli.envs.config import EnvConfig
 from erlcli.envs.masks import MaskFault, check_unused, mask_reader
+from erlcli.envs.parts import BadObservation
 from erlcli.envs.position import Position, PositionLog
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
@@ -49,17 +51,18 @@ class GymnasiumVecEnv:
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:
             for _ in range(config.num_envs):
-                self.envs.append(make_env(config))
+                self.envs.append(make_env(config, training=True))
             env = self.envs[0]
             action = action_space(env.action_space, config.id)
             reader = mask_reader(env, action, config)
-            limit = config.max_episode_steps or (env.spec.max_episode_steps if env.spec is not None else None)
+            limit = config.limit or (env.spec.max_episode_steps if env.spec is not None else None)
             self.spec = EnvSpec(
                 obs_box(env.observation_space, config.id),
                 action,
                 config.num_envs,
                 limit,
                 mask=reader.width if reader is not None else 0,
+                games=config.shows_games,
             )
         except BaseException:
             self.close()
@@ -79,6 +82,7 @@ class GymnasiumVecEnv:
             torch.from_numpy(self._truncated),
             torch.ones(n, dtype=torch.bool),
             mask=torch.from_numpy(self._mask) if reader is not None else None,
+            game=Game(torch.zeros(n), torch.zeros(n, dtype=torch.bool)) if self.spec.games else None,
         )
         self._images = box.dtype == "uint8"
         self._first = 0
@@ -123,6 +127,8 @@ class GymnasiumVecEnv:
             if terminated is None or truncated is None:
                 raise self._failure(i, "step", f"returned flags {flags[0]!r:.50} and {flags[1]!r:.50}, no booleans")
             self._reward[i] = value
+            if self._step.game is not None:
+                self._note_game(i, flags[2], self._step.game)
             self._terminated[i] = terminated
             self._truncated[i] = truncated and not terminated
             if terminated or truncated:
@@ -154,6 +160,14 @@ class GymnasiumVecEnv:
             self._read_mask(i, result[1], "reset")
         elif seed is not None:
             check_unused(result[1], self.spec.action, self.config)
+
+    def _note_game(self, i: int, info: Any, game: Game) -> None:  # noqa: ANN401 - whatever the env returned
+        try:
+            game.reward[i], game.over[i] = info[GAME_REWARD], info[GAME_OVER]
+        except (LookupError, TypeError):
+            raise self._failure(
+                i, "step", f"has lost {GAME_REWARD} and {GAME_OVER} from info: a wrapper of env.wrappers drops them"
+            ) from None
 
     def _read_mask(self, i: int, info: Any, call: str) -> None:  # noqa: ANN401 - whatever the env returned
         try:
@@ -207,6 +221,8 @@ def scalar(value: Any) -> float | None:  # noqa: ANN401 - whatever an env return
 
 
 def _raised(error: Exception) -> str:
+    if isinstance(error, BadObservation):
+        return f"returned {error}"
     return f"raised {type(error).__name__}: {error}"
 
 

@@ -96,7 +96,7 @@ def _wrong_end(now: Step, ended_before: Tensor, backend: str) -> str | None:
 
 def _departure(config: EnvConfig, seed: int, first: Tensor, rows: list[Any]) -> int | None:
     """The first step at which the env alone differs from env 0 of a vector."""
-    env = make_env(config)
+    env = make_env(config, training=True)
     to_env = ActionMap(action_space(env.action_space, config.id))
     dtype = first.numpy().dtype
 

@@ -22,6 +22,7 @@ from erlcli.envs import inside
 from erlcli.envs.check import CheckOptions
 from erlcli.envs.config import choose_backend
 from erlcli.envs.finding import Finding
+from erlcli.envs.parts import left_out
 from erlcli.envs.play import Env, Fault, Issue, Played, difference, issues, play, raised, reset, same, trace
 from erlcli.envs.single import as_box, make_env, make_own_env
 from erlcli.envs.spaces import action_space, describe, obs_box
@@ -143,8 +144,12 @@ def _spaces(subject: Subject) -> Iterator[Finding]:
         text = f"{error.message}: {error.found}"
         yield Finding("spaces", "fail", text, error.remedy, {"expected": error.expected})
         return
-    text = f"{describe(env.observation_space)}; an algorithm sees {seen.dtype} {seen.shape}"
+    sees = ", ".join(f"{part.name} {part.space.dtype} {part.space.shape}" for part in seen.parts)
+    text = f"{describe(env.observation_space)}; an algorithm sees {sees or f'{seen.dtype} {seen.shape}'}"
     yield Finding("observations", "ok", text, details={"shape": list(seen.shape), "dtype": seen.dtype})
+    if dropped := left_out(env.observation_space):
+        text = f"{', '.join(dropped)}: left out, since it is text, which no network here reads"
+        yield Finding("observations", "ok", text, details={"left_out": dropped})
     yield _actions(action, env.action_space)
 
 

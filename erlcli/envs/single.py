@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,31 +19,40 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TimeLimit
 
-from erlcli.envs import novel
-from erlcli.envs.config import EnvConfig
+from erlcli.envs import families, novel
+from erlcli.envs.atari import AtariGame
+from erlcli.envs.config import AtariConfig, EnvConfig
 from erlcli.envs.masks import MaskTakenOut
+from erlcli.envs.parts import PackObservation, wants_packing
 from erlcli.envs.spaces import obs_box
 from erlcli.errors import EnvError, RecipeError
 
 
-def make_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+def make_env(config: EnvConfig, render_mode: str | None = None, *, training: bool = False) -> gymnasium.Env[Any, Any]:
     """The environment with its wrappers, time limit, flattening and frame stack.
+
+    Args:
+        config: of the environment.
+        render_mode: how it draws, if at all.
+        training: with what belongs to training alone, such as the clipping of an Atari game's rewards.
 
     Raises:
         RecipeError: there is no such env or wrapper, an argument does not fit, or observations can't be a box.
         EnvError: the env fails while it is made.
     """
-    return as_box(make_own_env(config, render_mode), config)
+    return as_box(make_own_env(config, render_mode, training=training), config)
 
 
-def make_own_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+def make_own_env(
+    config: EnvConfig, render_mode: str | None = None, *, training: bool = False
+) -> gymnasium.Env[Any, Any]:
     """The environment with its wrappers and time limit; its observations are still its own.
 
     Raises:
         RecipeError: there is no such env or wrapper, or an argument does not fit.
         EnvError: the env fails while it is made.
     """
-    env = _bare(config, render_mode)
+    env = _bare(config, render_mode) if config.atari is None else _game(config, config.atari, render_mode, training)
     for reference, kwargs in config.wrappers:
         wrapper = _attribute(reference, "env.wrappers")
         env = _call(partial(wrapper, env, **kwargs), f"env.wrappers {reference}")
@@ -52,11 +62,18 @@ def make_own_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium
 def as_box(env: gymnasium.Env[Any, Any], config: EnvConfig) -> gymnasium.Env[Any, Any]:
     """The environment with the observations that algorithms see: one box, stacked where the config says so.
 
+    Dict and Tuple observations are packed where they hold an image (see `parts`), else flattened.
+
     Raises:
         RecipeError: they can't be turned into a box.
     """
     if config.action_masks == "auto" and MaskTakenOut.fits(env.observation_space):
         env = MaskTakenOut(env)
+    if wants_packing(env.observation_space):
+        try:
+            return PackObservation(env, config.frame_stack)
+        except NotImplementedError:  # a part of no fixed size
+            obs_box(env.observation_space, config.id)  # raises
     if not isinstance(env.observation_space, spaces.Box):
         try:
             flat = isinstance(spaces.flatten_space(env.observation_space), spaces.Box)
@@ -82,9 +99,19 @@ def _bare(config: EnvConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]
             env = _call(partial(target, **kwargs), what)
             limit = config.max_episode_steps
             return TimeLimit(env, limit) if limit is not None else env
+    families.register(config.id)
     if config.max_episode_steps is not None:
         kwargs["max_episode_steps"] = config.max_episode_steps
     return _call(partial(gymnasium.make, config.id, disable_env_checker=True, **kwargs), what)
+
+
+def _game(config: EnvConfig, atari: AtariConfig, render_mode: str | None, training: bool) -> gymnasium.Env[Any, Any]:
+    kwargs = {**config.kwargs, "frameskip": 1, "repeat_action_probability": atari.repeat_action_probability}
+    bare = _bare(replace(config, kwargs=kwargs, max_episode_steps=None), render_mode)
+    limit = config.limit
+    if limit is None:
+        raise TypeError("an Atari game has a limit always")
+    return AtariGame(bare, atari, limit, training)
 
 
 def _call(build: Callable[[], Any], what: str) -> gymnasium.Env[Any, Any]:

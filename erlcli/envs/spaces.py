@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from erlcli.core.types import ActionSpace, Box, Discrete, MultiDiscrete
+from erlcli.envs.parts import PackedSpace, is_text
 from erlcli.errors import RecipeError
 
 # Gymnasium says so of its own Box2D environments, each time one is made.
@@ -16,11 +17,13 @@ warnings.filterwarnings("ignore", message=r".*Box (low|high)'s precision lowered
 
 
 def obs_box(space: spaces.Space[Any], env_id: str) -> Box:
-    """The observation space, which wrappers have flattened to a box where it was none.
+    """The observation space, which wrappers have packed or flattened to a box where it was none.
 
     Raises:
         RecipeError: it is still none.
     """
+    if isinstance(space, PackedSpace):
+        return space.row
     if not isinstance(space, spaces.Box):
         raise RecipeError(
             f"env.id {env_id}: observation space not supported",
@@ -75,6 +78,8 @@ def describe(space: spaces.Space[Any]) -> str:
         return "Dict of " + ", ".join(f"{key}: {describe(part)}" for key, part in space.spaces.items())
     if isinstance(space, spaces.Tuple):
         return "Tuple of " + ", ".join(map(describe, space.spaces))
+    if is_text(space):
+        return "text"
     return f"{space!s:.100}"
 
 

@@ -8,9 +8,11 @@ Dimension letters: B batch, C choices, S numbers of a state.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import erlcli
@@ -43,18 +45,21 @@ class GreedyPolicy(nn.Module):
         self.eval()
 
     def forward(
-        self, obs: Tensor, action_mask: Tensor | None = None, state: Tensor | None = None
+        self, obs: Tensor | dict[str, Tensor], action_mask: Tensor | None = None, state: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Act, from what `inputs` says, which is the observations alone for most policies.
 
         Args:
-            obs: (B, *obs) of the env's dtype.
+            obs: (B, *obs) of the env's dtype; of an observation with several parts (B, *part) of each by name.
             action_mask: (B, C) bool, the legal choices.
             state: (B, S), what the policy has returned beside its last action; zeros where an episode begins.
 
         Returns:
             Actions (B, *action) in the env's units and dtype; with a state the next one beside them.
         """
+        if isinstance(obs, dict):
+            # Encoders take parts apart or not: what comes out of the file's inputs is never packed into bytes.
+            obs = cast(Tensor, joined(obs))
         if self.policy.plain:
             action: Tensor = self.action_map(self.policy.act_greedy(obs))
             return action
@@ -63,12 +68,31 @@ class GreedyPolicy(nn.Module):
         return action if following is None else (action, following)
 
 
+def joined(parts: dict[str, Tensor]) -> tuple[Tensor, ...]:
+    """What `PartsEncoder.split` gives: the vector parts (B, V) joined, where there are any, then each image."""
+    vectors = [part.flatten(1) for part in parts.values() if part.dtype != torch.uint8]
+    images = [part for part in parts.values() if part.dtype == torch.uint8]
+    return (torch.cat(vectors, dim=-1), *images) if vectors else tuple(images)
+
+
+def taken_apart(spec: EnvSpec, obs: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Packed rows (B, R) by the names of their parts, (B, *part) each; a plain observation under `obs`."""
+    if not spec.obs.parts:
+        return {INPUT: obs}
+    found = {}
+    for part in spec.obs.parts:
+        dtype = np.dtype(part.space.dtype)
+        data = obs[:, part.offset : part.offset + part.space.size * dtype.itemsize]
+        found[part.name] = np.ascontiguousarray(data).view(dtype).reshape(len(obs), *part.space.shape)
+    return found
+
+
 @dataclass(frozen=True)
 class Port:
     """An input or output of an exported file.
 
     Attributes:
-        name: `obs`, `action`, or one of those of policies with masks or a memory.
+        name: `obs` or that of one of its parts, `action`, or one of those of policies with masks or a memory.
         dtype: numpy name.
         shape: without the batch dimension, which comes first and is free.
     """
@@ -88,6 +112,8 @@ class Port:
 def inputs(policy: Policy, spec: EnvSpec) -> list[Port]:
     """What a policy for these spaces takes, observations first."""
     ports = [Port(INPUT, spec.obs.dtype, spec.obs.shape)]
+    if spec.obs.parts:
+        ports = [Port(part.name, part.space.dtype, part.space.shape) for part in spec.obs.parts]
     if policy.masked:
         ports.append(Port(MASK, "bool", (spec.mask,)))
     if policy.state_size:
@@ -104,11 +130,31 @@ def outputs(policy: Policy, spec: EnvSpec) -> list[Port]:
     return ports
 
 
-def examples(policy: Policy, spec: EnvSpec, batch: int = 3) -> dict[str, Tensor]:
-    """Inputs to trace with by name, (B, ...): neither 0 nor 1 of them, which exporters take for constants."""
-    return {
+@dataclass(frozen=True)
+class Example:
+    """What a policy is traced with.
+
+    Attributes:
+        obs: (B, *obs), or its parts by name.
+        others: masks and states by name.
+        shapes: the same structure with the dimension that is free, for `torch.export`.
+    """
+
+    obs: Tensor | dict[str, Tensor]
+    others: dict[str, Tensor]
+    shapes: dict[str, Any]
+
+
+def example(policy: Policy, spec: EnvSpec, batch: int = 3) -> Example:
+    """Inputs to trace with: neither 0 nor 1 of them, which exporters take for constants."""
+    given = {
         port.name: torch.zeros(batch, *port.shape, dtype=getattr(torch, port.dtype)) for port in inputs(policy, spec)
     }
+    free = {0: torch.export.Dim("batch")}
+    parts = {part.name: given.pop(part.name) for part in spec.obs.parts}
+    obs = parts or given.pop(INPUT)
+    shapes = {INPUT: dict.fromkeys(parts, free) if parts else free, **dict.fromkeys(given, free)}
+    return Example(obs, given, shapes)
 
 
 def facts(layout: RunLayout, loaded: LoadedPolicy) -> dict[str, Any]:

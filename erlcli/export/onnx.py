@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from erlcli.core.types import EnvSpec
-from erlcli.export.greedy import INPUT, NEXT_STATE, OUTPUT, GreedyPolicy, examples, outputs
+from erlcli.export.greedy import NEXT_STATE, OUTPUT, GreedyPolicy, example, inputs, outputs, taken_apart
 from erlcli.export.parity import Array, Outputs, Runtime
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -26,16 +26,15 @@ def write(greedy: GreedyPolicy, spec: EnvSpec, facts: dict[str, Any], path: Path
         Exception: torch's exporter can't express the policy; of many types.
         OSError: the file can't be written.
     """
-    given = examples(greedy.policy, spec)
-    names, batch = list(given), {0: torch.export.Dim("batch")}
+    given = example(greedy.policy, spec)
     program = torch.onnx.export(
         greedy,
-        (given.pop(INPUT),),
-        kwargs=given,
+        (given.obs,),
+        kwargs=given.others,
         dynamo=True,
-        input_names=names,
+        input_names=[port.name for port in inputs(greedy.policy, spec)],
         output_names=[port.name for port in outputs(greedy.policy, spec)],
-        dynamic_shapes=dict.fromkeys(names, batch),
+        dynamic_shapes=given.shapes,
     )
     if program is None:
         raise RuntimeError("torch.onnx.export returned nothing")
@@ -55,7 +54,7 @@ def open_file(path: Path, spec: EnvSpec) -> Runtime:
     names = [port.name for port in actions.get_outputs()]
 
     def act(obs: Array, **others: Array) -> Outputs:
-        given = {INPUT: obs, **others}
+        given = {**taken_apart(spec, obs), **others}
         found = dict(zip(names, actions.run(names, given), strict=True))
         chosen_from = scores.run(None, given)[-1] if scores is not None else None
         return Outputs(found[OUTPUT], chosen_from, found.get(NEXT_STATE))

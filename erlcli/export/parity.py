@@ -23,7 +23,7 @@ from erlcli.core.normalize import ObsNormalizer
 from erlcli.core.policy import Policy
 from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec
 from erlcli.errors import ErlError
-from erlcli.export.greedy import MASK, STATE, GreedyPolicy, Port, outputs
+from erlcli.export.greedy import MASK, STATE, GreedyPolicy, Port, outputs, taken_apart
 
 Array = NDArray[Any]
 
@@ -76,10 +76,10 @@ def check(greedy: GreedyPolicy, spec: EnvSpec, runtime: Runtime, what: str) -> P
         ErlError: they differ by more than rounding.
     """
     obs, others = observations(greedy, spec), other_inputs(greedy.policy, spec)
-    wanted, found = run(torch_runtime(greedy), obs, others), run(runtime, obs, others)
+    wanted, found = run(torch_runtime(greedy, spec), obs, others), run(runtime, obs, others)
     _check_form(outputs(greedy.policy, spec)[0], wanted[0], found[0], what)
     # What rounding alone may do depends on the network: every weight is moved by one unit in its last place.
-    moved = run(torch_runtime(_perturbed(greedy)), obs, others)
+    moved = run(torch_runtime(_perturbed(greedy), spec), obs, others)
     _compare_states(wanted.state, found.state, moved.state, what)
     if isinstance(spec.action, Box):
         return _compare_actions(spec.action, wanted[0], found[0], moved[0], what)
@@ -92,8 +92,18 @@ def observations(greedy: nn.Module, spec: EnvSpec) -> Array:
     Uniform within bounds where there are any, else normal; every second one is drawn around the normaliser's
     statistics, if there is one. A few lie at the very bounds, and far outside what the normaliser knows.
     """
-    space, count = spec.obs, sum(BATCHES)
     rng = np.random.default_rng(SEED)
+    if not spec.obs.parts:
+        return _drawn(greedy, spec.obs, rng)
+    rows = np.zeros((sum(BATCHES), *spec.obs.shape), dtype=np.uint8)
+    for part in spec.obs.parts:
+        data = _drawn(greedy, part.space, rng).reshape(len(rows), -1).view(np.uint8)
+        rows[:, part.offset : part.offset + data.shape[1]] = data
+    return rows
+
+
+def _drawn(greedy: nn.Module, space: Box, rng: np.random.Generator) -> Array:
+    count = sum(BATCHES)
     low, high = (np.asarray(bound).reshape(space.shape) for bound in (space.low, space.high))
     bounded = (np.abs(low) < _BOUND) & (np.abs(high) < _BOUND)
     drawn = rng.standard_normal((count, *space.shape))
@@ -140,12 +150,20 @@ def run(runtime: Runtime, obs: Array, others: dict[str, Array] | None = None) ->
     return Outputs(whole[0], whole[1], whole[2])
 
 
-def torch_runtime(module: nn.Module) -> Runtime:
-    """Runs a module, and looks at the scores that its last argmax chose from."""
+def torch_runtime(module: nn.Module, spec: EnvSpec | None = None) -> Runtime:
+    """Runs a module, and looks at the scores that its last argmax chose from.
+
+    Args:
+        module: takes observations and what else there is by name.
+        spec: of observations that it takes by parts; None where it takes them whole.
+    """
 
     def act(obs: Array, **others: Array) -> Outputs:
+        given: Any = torch.from_numpy(obs)
+        if spec is not None and spec.obs.parts:
+            given = {name: torch.from_numpy(part) for name, part in taken_apart(spec, obs).items()}
         with torch.no_grad(), _ArgmaxInputs() as seen:  # type: ignore[no-untyped-call]
-            result = module(torch.from_numpy(obs), **{name: torch.from_numpy(x) for name, x in others.items()})
+            result = module(given, **{name: torch.from_numpy(x) for name, x in others.items()})
         action, state = result if isinstance(result, (tuple, list)) else (result, None)
         return Outputs(action.numpy(), seen.scores, state.numpy() if state is not None else None)
 

@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from erlcli.core.types import EnvSpec
+from erlcli.errors import RecipeError
 from erlcli.export.greedy import INPUT, NEXT_STATE, OUTPUT, GreedyPolicy, outputs
 from erlcli.export.numpy_ops import OPS
 from erlcli.export.parity import Array, Outputs, Runtime
@@ -56,6 +57,13 @@ def write(greedy: GreedyPolicy, spec: EnvSpec, facts: dict[str, Any], path: Path
     """
     from safetensors.torch import save_file
 
+    if spec.obs.parts:
+        raise RecipeError(
+            "--format safetensors: programs have one input",
+            expected="an observation that is one array",
+            found="the parts " + ", ".join(part.name for part in spec.obs.parts),
+            remedy="--format onnx or --format torch",
+        )
     program, tensors = translate(trace(greedy, spec), [port.name for port in outputs(greedy.policy, spec)])
     operations = {op: inspect.getdoc(OPS[op]) for op in sorted({step["op"] for step in program})}
     document = {

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from erlcli.core.types import EnvSpec
-from erlcli.export.greedy import INPUT, GreedyPolicy, examples
+from erlcli.export.greedy import GreedyPolicy, example
 from erlcli.export.parity import Runtime, torch_runtime
 
 EXTRA_FILE = "erl.json"
@@ -27,11 +27,9 @@ def trace(greedy: GreedyPolicy, spec: EnvSpec) -> torch.export.ExportedProgram:
         Exception: torch can't trace it; of many types.
     """
     with torch.no_grad():
-        given = examples(greedy.policy, spec)
+        given = example(greedy.policy, spec)
         # Keywords stay keywords: only obs may be given by position in what comes out.
-        obs, batch = given.pop(INPUT), {0: torch.export.Dim("batch")}
-        shapes = {INPUT: batch} | dict.fromkeys(given, batch)
-        program = torch.export.export(greedy, (obs,), given, dynamic_shapes=shapes)
+        program = torch.export.export(greedy, (given.obs,), given.others, dynamic_shapes=given.shapes)
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # has paths of this machine
     return program
@@ -48,4 +46,4 @@ def write(greedy: GreedyPolicy, spec: EnvSpec, facts: dict[str, Any], path: Path
 
 def open_file(path: Path, spec: EnvSpec) -> Runtime:
     """What runs the file."""
-    return torch_runtime(torch.export.load(path).module())
+    return torch_runtime(torch.export.load(path).module(), spec)

@@ -46,6 +46,21 @@ class WrapperSpec(Section):
     kwargs: dict[str, Any] = Field({}, description="Keyword arguments after the env.")
 
 
+class AtariSection(Section):
+    """Preprocessing of an Atari game (extra `atari`); what is for training only leaves evaluation alone."""
+
+    noop_max: int = Field(30, ge=0, le=10_000, description="Frames without action at the start of a game, at most.")
+    frame_skip: int = Field(4, ge=1, le=64, description="Frames of one action; the last two are seen, as a maximum.")
+    size: int = Field(84, ge=8, le=160, description="Height and width of observations in pixels.")
+    grey: bool = Field(True, description="Grey instead of three colours.")
+    fire: bool = Field(True, description="Press FIRE at the start of every life, where the game has it.")
+    life_ends_episode: bool = Field(True, description="A lost life ends an episode; in training only.")
+    clip_reward: bool = Field(True, description="Rewards are cut to -1, 0 or 1; in training only.")
+    repeat_action_probability: float = Field(
+        0.0, ge=0, lt=1, description="With this probability a frame repeats the last action instead (sticky actions)."
+    )
+
+
 class EnvSection(Section):
     """The environment, and how many of it."""
 
@@ -73,6 +88,9 @@ class EnvSection(Section):
         description="Masks of legal actions: auto takes them from a method action_masks() of the env or from "
         "action_mask in a Dict observation, info from info['action_mask']; off takes all actions for legal.",
     )
+    atari: AtariSection | None = Field(
+        None, description="Preprocessing of an Atari game; unset takes an env as gymnasium gives it."
+    )
 
 
 class NetworkSection(Section):
@@ -85,6 +103,22 @@ class NetworkSection(Section):
         "tanh", description="Activation of the hidden layers."
     )
     layer_norm: bool = Field(False, description="Normalise hidden layers before the activation.")
+    encoder: Literal["auto", "mlp", "nature_cnn", "impala_cnn", "small_cnn"] = Field(
+        "auto",
+        description="What images go through before the hidden layers; auto: nature_cnn from 36 pixels on, small_cnn "
+        "below, and mlp (none) for vectors.",
+    )
+    image_layout: Literal["auto", "hwc", "chw"] = Field(
+        "auto", description="Whether channels are the last or the first axis; auto tells it from the shape."
+    )
+    pixel_max: float = Field(
+        255.0, gt=0, description="Pixels are divided by this; lower it where an image uses small numbers only."
+    )
+    share_trunk: bool | None = Field(
+        None,
+        description="Whether actor and critic have encoder and hidden layers in common (on-policy algorithms only); "
+        "unset: where there is an encoder.",
+    )
     recurrent: Literal["lstm", "gru"] | None = Field(
         None, description="A memory of the episode before the hidden layers, for actor and critic; unset for none."
     )

@@ -52,8 +52,9 @@ def run_builder() -> MakeRun:
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
         normalizer = getattr(policy, "normalizer", None)
         if normalizer is not None:
-            seen = torch.randn(500, *obs.shape, generator=generator)
-            normalizer.update(seen * torch.linspace(0.5, 30.0, obs.size).reshape(obs.shape) + 4.0)
+            shape = normalizer.shift.shape
+            seen = torch.randn(500, *shape, generator=generator)
+            normalizer.update(seen * torch.linspace(0.5, 30.0, shape.numel()).reshape(shape) + 4.0)
         state = {"steps": 64, "version": 2}
         saved = Checkpoint(policy.state_dict(), algorithm.state_dict(), {**state, "episodes": {}})
         checkpoint.save(layout.checkpoints / checkpoint.name_of(64), saved)

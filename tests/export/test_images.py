@@ -1,0 +1,68 @@
+"""Policies of images, and of images beside numbers, in files that take bytes."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from erlcli.core.packing import packed
+from erlcli.core.types import Box, Discrete
+from erlcli.engine.load_policy import load_policy
+from erlcli.errors import RecipeError
+from erlcli.export.exporter import export
+from erlcli.export.formats import FORMATS
+
+INF = float("inf")
+NUMBER = Box((1,), "float32", (-2.0,), (2.0,))
+
+
+def image(shape):
+    size = int(np.prod(shape))
+    return Box(shape, "uint8", (0.0,) * size, (255.0,) * size)
+
+
+def parts():
+    vector = Box((3,), "float32", (-INF,) * 3, (INF,) * 3)
+    return packed([("camera", image((9, 9, 3))), ("pose", vector), ("map", image((5, 6)))])
+
+
+CASES = {
+    "nature": ("ppo", image((4, 40, 36)), Discrete(3), ()),
+    "impala": ("ppo", image((20, 20, 3)), Discrete(3), ('network.encoder="impala_cnn"',)),
+    "stacked": ("dqn", image((2, 12, 12, 3)), Discrete(3), ()),
+    "parts": ("ppo", parts(), Discrete(3), ()),
+    "normalised": ("ppo", parts(), NUMBER, ("normalize.obs=true",)),
+    "pixels": ("sac", parts(), NUMBER, ('network.encoder="mlp"',)),
+    "memory": ("ppo", parts(), Discrete(3), ('network.recurrent="gru"',)),
+}
+OFF_POLICY = ("algorithm.replay.capacity=64",)
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_the_file_acts_like_the_policy(case, form, run_builder, tmp_path):
+    name, obs, action, overrides = CASES[case]
+    on_policy = name == "ppo"
+    overrides = (f'algorithm.name="{name}"', *overrides, *(() if on_policy else OFF_POLICY))
+    layout = run_builder(tmp_path / "run", obs, action, *overrides)
+    exported = export(layout, load_policy(layout), FORMATS[form], tmp_path / f"policy{FORMATS[form].suffix}")
+    assert exported.parity.observations == 1000
+    if form != "onnx":
+        return
+    onnx.checker.check_model(str(exported.files[0]))
+    session = onnxruntime.InferenceSession(str(exported.files[0]), providers=["CPUExecutionProvider"])
+    found = {port.name: (port.type, port.shape[1:]) for port in session.get_inputs()}
+    if not obs.parts:
+        assert found["obs"] == ("tensor(uint8)", list(obs.shape))
+    else:
+        assert found["camera"] == ("tensor(uint8)", [9, 9, 3])
+        assert found["pose"] == ("tensor(float)", [3])
+        assert found["map"] == ("tensor(uint8)", [5, 6])
+
+
+def test_a_program_has_no_parts_and_no_convolutions(run_builder, tmp_path):
+    for number, obs in enumerate((parts(), image((12, 12, 1)))):
+        layout = run_builder(tmp_path / f"run{number}", obs, Discrete(3))
+        with pytest.raises(RecipeError, match="safetensors") as caught:
+            export(layout, load_policy(layout), FORMATS["safetensors"], tmp_path / "policy.safetensors")
+        assert "onnx" in str(caught.value)
