@@ -24,8 +24,10 @@ import torch
 from torch import Tensor
 
 from erlcli.algorithms.config.ppo import PPOConfig
+from erlcli.algorithms.h_term import h_term
 from erlcli.core import distributions
 from erlcli.core.algorithm import Algorithm, Context, Supports
+from erlcli.core.h_term import log_density
 from erlcli.core.networks import Critic, mlp
 from erlcli.core.optim import Optimizer
 from erlcli.core.policy import ActorPolicy
@@ -84,6 +86,7 @@ class PPO(Algorithm):
         )
         self.reward_normalizer = context.reward_normalizer(config.gamma)
         self.generator = generator(context.seed, "learner", device=self.device)
+        self.h_term = h_term(config.h_term, context, self.policy)
 
     @classmethod
     def build_policy(cls, config: PPOConfig, context: Context) -> ActorPolicy:
@@ -109,6 +112,8 @@ class PPO(Algorithm):
         clip_range = config.clip_range(progress)
         entropy_coef = config.entropy_coef(progress)
         batch = self._prepare(rollout)
+        if self.h_term is not None:
+            self.h_term.add(rollout)
         rows = len(batch.value)
         if not rows:  # every env was only reset; a step on nothing but momentum would still move the weights
             return {"policy/epochs": 0}
@@ -123,6 +128,8 @@ class PPO(Algorithm):
             sums.zero_()
             for start, stop in itertools.pairwise(bounds):
                 loss, parts = self.loss(shuffled.rows(slice(start, stop)), clip_range, entropy_coef)
+                if self.h_term is not None and self.h_term.due():
+                    loss = loss + self.h_term.loss(self._log_density)
                 self.optimizer.step(loss, learning_rate)
                 sums += parts
             if config.target_kl is not None and sums[3] / minibatches > 1.5 * config.target_kl:
@@ -140,7 +147,12 @@ class PPO(Algorithm):
             "schedule/clip_range": clip_range,
             "schedule/entropy_coef": entropy_coef,
         }
+        if self.h_term is not None:
+            metrics |= self.h_term.metrics()
         return metrics
+
+    def _log_density(self, obs: Tensor, action: Tensor) -> Tensor:
+        return log_density(self.policy.distribution, self.policy.params(self.policy.features(obs)), action)
 
     def loss(self, batch: Batch, clip_range: float, entropy_coef: float) -> tuple[Tensor, Tensor]:
         """The loss of one minibatch.
@@ -220,6 +232,8 @@ class PPO(Algorithm):
         self.generator.manual_seed(seed)
         if self.reward_normalizer is not None:
             self.reward_normalizer.restart()
+        if self.h_term is not None:
+            self.h_term.restart(seed)
 
     def state_dict(self) -> dict[str, Any]:
         """Critic, optimiser and reward statistics."""
@@ -229,6 +243,8 @@ class PPO(Algorithm):
         }
         if self.reward_normalizer is not None:
             state["reward_normalizer"] = self.reward_normalizer.state_dict()
+        if self.h_term is not None:
+            state["h_term"] = self.h_term.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -237,6 +253,8 @@ class PPO(Algorithm):
         self.optimizer.load_state_dict(state["optimizer"])
         if self.reward_normalizer is not None:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+        if self.h_term is not None and "h_term" in state:  # switched on at a resume, it starts with nothing
+            self.h_term.load_state_dict(state["h_term"])
 
 
 def explained_variance(value: Tensor, returns: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from erlcli.algorithms.config.base import AlgorithmConfig
+from erlcli.algorithms.config.h_term import HTermConfig
 from erlcli.core.schedule import Schedule, constant
 
 
@@ -38,6 +39,7 @@ class PPOConfig(AlgorithmConfig):
     log_std: float = Field(0.0, ge=-10, le=2, description="Initial log std of continuous actions.")
     squash: bool = Field(False, description="Bound continuous actions by tanh instead of clipping.")
     adam_eps: float = Field(1e-5, gt=0, description="Adam's epsilon.")
+    h_term: HTermConfig = Field(HTermConfig(), description="Keeps the actions of the best episodes likely.")
 
     def problems(self, num_envs: int) -> dict[str, tuple[str, str]]:
         """A minibatch has to fit in the rollout that it is drawn from."""
@@ -49,4 +51,4 @@ class PPOConfig(AlgorithmConfig):
                     "lower algorithm.batch_size, or raise algorithm.rollout_length or env.num_envs",
                 )
             }
-        return {}
+        return self.h_term.problems(rows)
