@@ -212,8 +212,8 @@ def play(algorithm, env, rollouts, num_envs):
         terminated, truncated = torch.tensor(columns[3]), torch.tensor(columns[4])
         algorithm.update(
             Rollout(
-                torch.stack([*columns[0], torch.tensor(np.stack(obs))]), torch.stack(columns[1]), torch.tensor(columns[2]),
-                terminated, truncated, terminated | True,
+                torch.stack([*columns[0], torch.tensor(np.stack(obs))]), torch.stack(columns[1]),
+                torch.tensor(columns[2]), terminated, truncated, terminated | True,
                 FinalObs(torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 1)),
                 {key: torch.stack([row[key] for row in columns[5]]) for key in columns[5][0]}, k,
             ),
