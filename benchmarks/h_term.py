@@ -75,19 +75,16 @@ def train(side: Side, seed: int, steps: int, folder: Path) -> Path:
     """
     path = folder / f"{side.label.lower().replace(' ', '-')}-{count(steps)}-{seed}"
     overrides = [f"train.total_steps={steps}", *side.overrides]
-    wanted = load(side.recipe, [*overrides, f"train.seed={seed}"]).to_toml()
-    wanted["train"].pop("target_return", None)  # TOML has no null: a target beyond reach stands for none
     view = RunView(RunLayout(path))
     view.refresh()
     if view.state == "finished":
-        found = load(path / "recipe.toml").to_toml()
-        found["train"].pop("target_return", None)
-        if found != wanted:
+        wanted, found = load(side.recipe, overrides).to_toml(), load(path / "recipe.toml").to_toml()
+        if any(found[section] != wanted[section] for section in ("algorithm", "network", "normalize")):
             raise SystemExit(f"{path}: trained with another recipe; give another --runs or --label")
         return path
     print(f"training {side.label}, seed {seed}, {count(steps)} steps", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "erlcli", "train", side.recipe, "--run-dir", str(path), "--seed", str(seed)]
-    for override in (*overrides, "train.target_return=1e9"):
+    for override in (*overrides, "train.target_return=1e9"):  # beyond reach: TOML has no null to unset it with
         command += ["--set", override]
     subprocess.run([*command, "--no-tui"], check=True, capture_output=True)
     return path

@@ -88,7 +88,7 @@ class TrajectoryStore:
     def add(self, rollout: Rollout) -> None:
         """Take in a rollout, on the store's device."""
         if self._tail is not None:
-            self._drop_what_was_reset(rollout.obs[0])
+            self._drop_what_was_reset(self._tail, rollout.obs[0])
         self._tail = rollout.obs[-1].clone()
         env, step = rollout.valid.t().nonzero(as_tuple=True)  # (M,) each, by environment and then by time
         slot = self._take(len(env))
@@ -135,9 +135,9 @@ class TrajectoryStore:
         ends = self.lengths.cumsum(0).repeat_interleave(self.lengths)
         self.left = ends - torch.arange(len(self.slots), device=self.device)
 
-    def _drop_what_was_reset(self, first_obs: Tensor) -> None:
+    def _drop_what_was_reset(self, last_obs: Tensor, first_obs: Tensor) -> None:
         """Forget the open steps of environments that are not where the last rollout left them."""
-        elsewhere = (self._tail != first_obs).view(self.num_envs, -1).any(1)
+        elsewhere = torch.ne(last_obs, first_obs).view(self.num_envs, -1).any(1)
         lost = elsewhere[self._open_env]
         if not bool(lost.any()):
             return
