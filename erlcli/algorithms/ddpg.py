@@ -21,11 +21,13 @@ import torch
 from torch import Tensor
 
 from erlcli.algorithms.config.ddpg import DDPGConfig, DeterministicConfig
+from erlcli.algorithms.h_term import h_term
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, Supports
 from erlcli.core.encoders import encoded, make_encoder, wants_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.exploration import GaussianNoise, OrnsteinUhlenbeckNoise, uniform
+from erlcli.core.h_term import deterministic_log_density
 from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
 from erlcli.core.replay import Transitions
@@ -110,6 +112,7 @@ class DDPG(OffPolicyAlgorithm):
 
     def __init__(self, config: DeterministicConfig, context: Context) -> None:
         super().__init__(config, context)
+        self.h_term = h_term(config.h_term, context, self.policy)
         network, obs = context.network, context.spec.obs
         encoder = make_encoder(obs, network)
         self.critic = QEnsemble(
@@ -181,8 +184,14 @@ class DDPG(OffPolicyAlgorithm):
         """One step of the actor, uphill on the first critic; its loss."""
         action = self.policy.network(features).tanh()
         loss = -self.critic.q(features, action, members=slice(0, 1), frozen=True).mean()
-        self.optimizers["actor"].step(loss, learning_rate)
+        total = loss
+        if self.h_term is not None and self.h_term.due():
+            total = loss + self.h_term.loss(self._log_density)
+        self.optimizers["actor"].step(total, learning_rate)
         return loss.detach()
+
+    def _log_density(self, obs: Tensor, action: Tensor) -> Tensor:
+        return deterministic_log_density(self.policy.act_greedy(obs), action, self.policy.sigma)
 
     def after_rollout(self, progress: float) -> dict[str, float | Tensor]:
         """The noise of the next rollout."""

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from erlcli.algorithms.config.off_policy import OffPolicyConfig
 from erlcli.core.algorithm import Algorithm, Context
+from erlcli.core.h_term import HTerm
 from erlcli.core.optim import Optimizer
 from erlcli.core.policy import VectorPolicy
 from erlcli.core.replay import Priorities, Replay, Transitions
@@ -61,11 +62,13 @@ class OffPolicyAlgorithm(Algorithm):
         networks: the learner's own modules by name, beside the policy; saved in checkpoints.
         optimizers: by name; `critic` is there always, and its steps are the algorithm's updates.
         generator: for whatever `learn` draws, on the learner's device.
+        h_term: add-on to the actor's loss, or None; fed here, and put into the loss by the subclass that has an actor.
     """
 
     config: OffPolicyConfig
     policy: ExploringPolicy
     replay: Replay
+    h_term: HTerm | None = None
 
     def __init__(self, config: OffPolicyConfig, context: Context) -> None:
         self.config = config
@@ -125,6 +128,8 @@ class OffPolicyAlgorithm(Algorithm):
             self.reward_normalizer.update(rollout.reward, ended, rollout.valid)
         due = self._due(self.replay.add(rollout))
         self.replay.beta = self.config.replay.beta(progress)
+        if self.h_term is not None:
+            self.h_term.add(rollout)
         metrics = self._learn(due, progress)
         self.policy.update_normalizer(rollout)
         self.policy.warmup.fill_(self._steps < self.config.warmup_steps)
@@ -135,6 +140,8 @@ class OffPolicyAlgorithm(Algorithm):
         }
         if self.replay.priorities is not None:
             metrics["schedule/beta"] = self.replay.beta
+        if self.h_term is not None:
+            metrics |= self.h_term.metrics()
         return metrics
 
     def _due(self, taken: int) -> int:
@@ -191,6 +198,8 @@ class OffPolicyAlgorithm(Algorithm):
         self._draws.manual_seed(derive(seed, "replay"))
         if self.reward_normalizer is not None:
             self.reward_normalizer.restart()
+        if self.h_term is not None:
+            self.h_term.restart(seed)
 
     def state_dict(self) -> dict[str, Any]:
         """Networks, optimisers, counters, priorities and reward statistics; the transitions are saved apart."""
@@ -203,6 +212,8 @@ class OffPolicyAlgorithm(Algorithm):
         }
         if self.reward_normalizer is not None:
             state["reward_normalizer"] = self.reward_normalizer.state_dict()
+        if self.h_term is not None:
+            state["h_term"] = self.h_term.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -216,3 +227,5 @@ class OffPolicyAlgorithm(Algorithm):
         self._credit = Fraction(state["credit"])
         if self.reward_normalizer is not None:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+        if self.h_term is not None and "h_term" in state:  # switched on at a resume, it starts with nothing
+            self.h_term.load_state_dict(state["h_term"])

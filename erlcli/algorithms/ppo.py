@@ -25,8 +25,10 @@ import torch
 from torch import Tensor, nn
 
 from erlcli.algorithms.config.ppo import PPOConfig
+from erlcli.algorithms.h_term import h_term
 from erlcli.algorithms.on_policy import Batch, OnPolicyAlgorithm, explained_variance
 from erlcli.core.algorithm import Context
+from erlcli.core.h_term import log_density
 from erlcli.core.optim import Optimizer
 from erlcli.core.types import Rollout
 
@@ -47,6 +49,7 @@ class PPO(OnPolicyAlgorithm):
 
     def __init__(self, config: PPOConfig, context: Context) -> None:
         super().__init__(config, context)
+        self.h_term = h_term(config.h_term, context, self.policy)
         self._adapted: AdaptedRate | None = None
         if config.adaptive_kl is not None:
             self._adapted = AdaptedRate(config)
@@ -66,6 +69,8 @@ class PPO(OnPolicyAlgorithm):
         clip_range = config.clip_range(progress)
         entropy_coef = config.entropy_coef(progress)
         batch, recurrence = self.prepare(rollout)
+        if self.h_term is not None:
+            self.h_term.add(rollout)
         rows = len(batch.value)
         if not rows:  # every env was only reset; a step on nothing but momentum would still move the weights
             return {"policy/epochs": 0}
@@ -80,6 +85,8 @@ class PPO(OnPolicyAlgorithm):
             minibatches = 0
             for minibatch in self.minibatches(batch, count, order, recurrence):
                 loss, parts = self.loss(minibatch, clip_range, entropy_coef)
+                if self.h_term is not None and self.h_term.due():
+                    loss = loss + self.h_term.loss(self._log_density)
                 self.optimizer.step(loss, learning_rate)
                 sums += parts
                 minibatches += 1
@@ -98,7 +105,12 @@ class PPO(OnPolicyAlgorithm):
             "schedule/clip_range": clip_range,
             "schedule/entropy_coef": entropy_coef,
         }
+        if self.h_term is not None:
+            metrics |= self.h_term.metrics()
         return metrics
+
+    def _log_density(self, obs: Tensor, action: Tensor) -> Tensor:
+        return log_density(self.policy.distribution, self.policy.params(self.policy.features(obs)), action)
 
     def loss(self, batch: Batch, clip_range: float, entropy_coef: float) -> tuple[Tensor, Tensor]:
         """The loss of one minibatch.
@@ -130,16 +142,28 @@ class PPO(OnPolicyAlgorithm):
             parts = torch.stack([policy_loss, value_loss, entropy, kl, clip_fraction])
         return loss, parts
 
+    def restart(self, seed: int) -> None:
+        """See `Algorithm.restart`."""
+        super().restart(seed)
+        if self.h_term is not None:
+            self.h_term.restart(seed)
+
     def state_dict(self) -> dict[str, Any]:
-        """See `OnPolicyAlgorithm.state_dict`; with the step size where it is adapted."""
+        """See `OnPolicyAlgorithm.state_dict`; with the step size where it is adapted, and the H-term's trajectories."""
         state = super().state_dict()
-        return state if self._adapted is None else state | {"rate": self._adapted.state_dict()}
+        if self._adapted is not None:
+            state["rate"] = self._adapted.state_dict()
+        if self.h_term is not None:
+            state["h_term"] = self.h_term.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Algorithm.load_state_dict`."""
+        """See `Algorithm.load_state_dict`. What was switched on after the checkpoint starts with nothing."""
         super().load_state_dict(state)
-        if self._adapted is not None and "rate" in state:  # not in a checkpoint of before it was asked for
+        if self._adapted is not None and "rate" in state:
             self._adapted.load_state_dict(state["rate"])
+        if self.h_term is not None and "h_term" in state:
+            self.h_term.load_state_dict(state["h_term"])
 
 
 class AdaptedRate:

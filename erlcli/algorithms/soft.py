@@ -23,12 +23,14 @@ from torch import Tensor, nn
 
 from erlcli.algorithms.config.sac import SoftConfig
 from erlcli.algorithms.ddpg import action_dim
+from erlcli.algorithms.h_term import h_term
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, Supports
 from erlcli.core.distributions import StateTanhGaussian
 from erlcli.core.encoders import encoded, wants_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.exploration import uniform
+from erlcli.core.h_term import log_density
 from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
 from erlcli.core.replay import Transitions
@@ -117,6 +119,7 @@ class SoftActorCritic(OffPolicyAlgorithm):
 
     def __init__(self, config: SoftConfig, context: Context) -> None:
         super().__init__(config, context)
+        self.h_term = h_term(config.h_term, context, self.policy)
         size = action_dim(context)
         self.critic = self.build_critic(context).to(self.device)
         self.temperature = Temperature(config.alpha, config.learn_alpha).to(self.device)
@@ -195,12 +198,17 @@ class SoftActorCritic(OffPolicyAlgorithm):
         total = loss
         if self.config.learn_alpha:
             total = loss - self.temperature.log_alpha * (mean_log_prob.detach() + self.target_entropy)
+        if self.h_term is not None and self.h_term.due():
+            total = total + self.h_term.loss(self._log_density)
         self.optimizers["actor"].step(total, learning_rate)
         self._actor_metrics = {
             "loss/actor": loss.detach(),
             "policy/entropy": -mean_log_prob.detach(),
             "policy/alpha": alpha,
         }
+
+    def _log_density(self, obs: Tensor, action: Tensor) -> Tensor:
+        return log_density(self.policy.distribution, self.policy.params(self.policy.features(obs)), action)
 
     def next_action(self, batch: Transitions) -> tuple[Tensor, Tensor, Tensor]:
         """Features (B, F) of the next observations, actions (B, A) of the actor there, and alpha log pi (B,)."""

@@ -78,6 +78,7 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
             found=f"{recipe.algorithm.name}, and masks over {spec.mask} choices",
             remedy='env.action_masks = "off", if the env copes with illegal actions',
         )
+    _check_h_term(recipe, spec)
     if (need := ReplayNeed.of(recipe, spec, policy(recipe, spec), device)) is not None:
         need.check()
     torch.manual_seed(derive(recipe.train.seed, "init"))
@@ -109,6 +110,26 @@ def device(name: str) -> torch.device:
         found=name,
         remedy='train.device = "auto", or see erl doctor',
     )
+
+
+def _check_h_term(recipe: AnyRecipe, spec: EnvSpec) -> None:
+    """It needs the density of a stored action from its observation alone."""
+    h_term = getattr(recipe.algorithm, "h_term", None)
+    if h_term is None or not h_term.enabled:
+        return
+    reasons = {
+        f"network.recurrent: {recipe.network.recurrent}": recipe.network.recurrent is not None,
+        f"masks over {spec.mask} choices": spec.mask > 0,
+        'algorithm.std: "sde"': getattr(recipe.algorithm, "std", None) == "sde",
+    }
+    for found, there in reasons.items():
+        if there:
+            raise RecipeError(
+                "algorithm.h_term: can't be used here",
+                expected="a policy without memory, masks and state-dependent exploration",
+                found=found,
+                remedy="algorithm.h_term.enabled = false",
+            )
 
 
 def configure_cpu(recipe: AnyRecipe) -> None:

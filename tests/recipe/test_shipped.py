@@ -47,9 +47,10 @@ def test_it_has_a_goal_a_budget_and_a_header(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_its_name_is_task_and_algorithm(name):
     assert re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", name)
-    algorithm = load(name).algorithm.name
-    assert name.endswith(f"_{algorithm}")
-    assert algorithm in registry.configs()
+    algorithm = load(name).algorithm
+    h_term = getattr(algorithm, "h_term", None)
+    assert name.endswith(f"_{algorithm.name}" + ("_h" if h_term is not None and h_term.enabled else ""))
+    assert algorithm.name in registry.configs()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from erlcli.algorithms.config.h_term import HTermConfig
 from erlcli.algorithms.config.off_policy import OffPolicyConfig
 from erlcli.core.schedule import Schedule, constant
 
@@ -22,6 +23,11 @@ class DeterministicConfig(OffPolicyConfig):
     ou_theta: float = Field(
         0.15, gt=0, le=1, description="Pull of the Ornstein-Uhlenbeck noise towards 0 in one step; 1 has no memory."
     )
+    h_term: HTermConfig = Field(HTermConfig(), description="Keeps the actions of the best episodes likely.")
+
+    def problems(self, num_envs: int) -> dict[str, tuple[str, str]]:
+        """See `OffPolicyConfig.problems`."""
+        return super().problems(num_envs) | self.h_term.problems(self.rollout_length * num_envs)
 
 
 class DDPGConfig(DeterministicConfig):

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from erlcli.algorithms.config.h_term import HTermConfig
 from erlcli.algorithms.config.on_policy import OnPolicyConfig
 from erlcli.core.schedule import Schedule, constant
 
@@ -43,6 +44,7 @@ class PPOConfig(OnPolicyConfig):
         None, gt=0, description="Ends the epochs of a rollout early once the KL passes 1.5 times this."
     )
     adam_eps: float = Field(1e-5, gt=0, description="Adam's epsilon.")
+    h_term: HTermConfig = Field(HTermConfig(), description="Keeps the actions of the best episodes likely.")
 
     def problems(self, num_envs: int) -> dict[str, tuple[str, str]]:
         """A minibatch has to fit in the rollout that it is drawn from."""
@@ -55,7 +57,7 @@ class PPOConfig(OnPolicyConfig):
                 )
             }
         if self.adaptive_kl is None:
-            return super().problems(num_envs)
+            return super().problems(num_envs) | self.h_term.problems(rows)
         low, high = self.min_learning_rate, self.max_learning_rate
         if self.learning_rate.kind != "constant" or not low <= self.learning_rate.start <= high:
             return {
@@ -64,4 +66,4 @@ class PPOConfig(OnPolicyConfig):
                     "a number within these bounds, or no adaptive_kl",
                 )
             }
-        return super().problems(num_envs)
+        return super().problems(num_envs) | self.h_term.problems(rows)

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from erlcli.algorithms.config.h_term import HTermConfig
 from erlcli.algorithms.config.off_policy import OffPolicyConfig
 
 Width = Annotated[int, Field(ge=1, le=65536)]
@@ -27,6 +28,11 @@ class SoftConfig(OffPolicyConfig):
         le=10_000,
         description="Entropy in nats that the temperature aims at; unset for minus the number of dimensions.",
     )
+    h_term: HTermConfig = Field(HTermConfig(), description="Keeps the actions of the best episodes likely.")
+
+    def problems(self, num_envs: int) -> dict[str, tuple[str, str]]:
+        """See `OffPolicyConfig.problems`."""
+        return super().problems(num_envs) | self.h_term.problems(self.rollout_length * num_envs)
 
 
 class EnsembleConfig(SoftConfig):
