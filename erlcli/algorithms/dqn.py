@@ -80,6 +80,7 @@ class QPolicy(ExploringPolicy):
     """
 
     epsilon: Tensor
+    scores_are_values = True
 
     def __init__(
         self, obs: Box, action: Discrete, network: nn.Module, obs_clip: float | None, epsilon: float, warmup: bool
@@ -110,6 +111,10 @@ class QPolicy(ExploringPolicy):
     def act_greedy(self, obs: Tensor) -> Tensor:
         """The choice of the largest Q value."""
         return self.values(self.features(obs)).argmax(-1)
+
+    def choice_scores(self, obs: Tensor) -> Tensor:
+        """Q values (N, C)."""
+        return self.values(self.features(obs))
 
 
 class DQN(OffPolicyAlgorithm):

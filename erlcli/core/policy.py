@@ -27,11 +27,13 @@ class Policy(nn.Module, ABC):
         action_shape: of one action in the policy's own units.
         action_dtype: int64 for discrete actions; float32 for continuous ones, where [-1, 1] spans the bounds.
         extras: name to (shape, dtype) of what `act` returns beside the action.
+        scores_are_values: whether `choice_scores` gives Q values.
     """
 
     action_shape: tuple[int, ...]
     action_dtype: torch.dtype
     extras: dict[str, tuple[tuple[int, ...], torch.dtype]]
+    scores_are_values: bool = False
 
     @abstractmethod
     def noise(self, shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
@@ -44,6 +46,15 @@ class Policy(nn.Module, ABC):
     @abstractmethod
     def act_greedy(self, obs: Tensor) -> Tensor:
         """Exploit: (N, *obs) to actions; used by evaluation and export."""
+
+    def choice_scores(self, obs: Tensor) -> Tensor | None:
+        """What `act_greedy` takes the largest of, for ensembles of policies.
+
+        Returns:
+            (N, C) or (N, D, C) logits, or Q values where `scores_are_values`; what is no choice is below -1e8. None for
+            continuous actions, and for a policy that has no such scores.
+        """
+        return None
 
 
 class VectorPolicy(Policy):
@@ -117,3 +128,7 @@ class ActorPolicy(VectorPolicy):
     def act_greedy(self, obs: Tensor) -> Tensor:
         """The mode."""
         return self.distribution.mode(self.params(self.features(obs)))
+
+    def choice_scores(self, obs: Tensor) -> Tensor | None:
+        """See `Policy.choice_scores`."""
+        return self.distribution.logits(self.params(self.features(obs)))

@@ -64,6 +64,8 @@ class Exported:
             "checkpoint": self.loaded.facts["checkpoint"],
             "checkpoint_path": str(self.loaded.source),
             "steps": self.loaded.facts["steps"],
+            "ensemble": self.loaded.facts.get("ensemble"),
+            "members": self.loaded.facts.get("members"),
             "inputs": [self.input.to_json()],
             "outputs": [self.output.to_json()],
         }

@@ -20,6 +20,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from erlcli.core.normalize import ObsNormalizer
+from erlcli.core.policy_ensemble import DiscreteEnsemble
 from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec
 from erlcli.errors import ErlError
 from erlcli.export.greedy import GreedyPolicy, ports
@@ -65,7 +66,7 @@ def check(greedy: GreedyPolicy, spec: EnvSpec, runtime: Runtime, what: str) -> P
     Raises:
         ErlError: they differ by more than rounding.
     """
-    obs = observations(greedy, spec)
+    obs = _clear(greedy, observations(greedy, spec))
     wanted, found = run(torch_runtime(greedy), obs), run(runtime, obs)
     _check_form(spec, wanted[0], found[0], what)
     # What rounding alone may do depends on the network: every weight is moved by one unit in its last place.
@@ -96,6 +97,16 @@ def observations(greedy: nn.Module, spec: EnvSpec) -> Array:
         obs[-4] = mean + 100.0 * std * np.sign(drawn[-4])  # meets the normaliser's clipping
     obs = np.clip(obs, low, high)
     return (np.rint(obs) if space.dtype == "uint8" else obs).astype(space.dtype)
+
+
+def _clear(greedy: GreedyPolicy, obs: Array) -> Array:
+    """The observations; for a vote, without those at which rounding may change a member's mind, and with it a count."""
+    if not isinstance(greedy.policy, DiscreteEnsemble):
+        return obs
+    clear = greedy.policy.is_clear(torch.from_numpy(obs)).numpy()
+    if not clear.any():
+        return obs
+    return np.where(clear.reshape(-1, *(1,) * (obs.ndim - 1)), obs, obs[np.flatnonzero(clear)[0]])
 
 
 def run(runtime: Runtime, obs: Array) -> Outputs:

@@ -26,6 +26,7 @@ ATEN = {
     "slice.Tensor": "slice", "chunk.default": "chunk", "split.Tensor": "split", "split_with_sizes.default": "split",
     "cat.default": "concat", "reshape.default": "reshape", "view.default": "reshape", "flatten.using_ints": "flatten",
     "unsqueeze.default": "unsqueeze", "squeeze.dim": "squeeze", "to.dtype": "cast", "_to_copy.default": "cast",
+    "amax.default": "amax", "amin.default": "amin",
 }  # fmt: skip
 """ATen operations to those of a program."""
 SAME = ("alias.default", "clone.default", "contiguous.default", "detach.default", "dropout.default")

@@ -73,6 +73,9 @@ class EvaluationSection(Section):
     score: Literal["mean", "lower_bound"] = Field(
         "mean", description="Ranks by the mean return, or by the lower bound of its 95 % confidence interval."
     )
+    recheck: bool = Field(
+        True, description="Play a member again, on fresh episodes, before it becomes a parent for the first time."
+    )
     confirm_episodes: int = Field(
         50, ge=2, description="Fresh episodes that a member has to prove itself in before it becomes champion."
     )
@@ -88,6 +91,11 @@ class TournamentSection(Section):
     members: int = Field(8, ge=1, le=100_000, description="Members at the start.")
     leaderboard: Count | Auto = Field("auto", description="Places on the leaderboard; auto is one a member.")
     burn_in: int = Field(1, ge=1, description="Slices that a founder trains before it is judged.")
+    patience: int = Field(
+        3,
+        ge=1,
+        description="Slices within which a newcomer that is not clearly worse has to earn a place on the leaderboard.",
+    )
     pods_per_member: int = Field(
         1, ge=1, le=64, description="Seeds that each member trains with; their weights are averaged after the slice."
     )

@@ -7,7 +7,7 @@ time, and every prefix of a journal leads to a next thing: an orchestrator that 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from erlcli.errors import RecipeError
@@ -15,10 +15,11 @@ from erlcli.recipe.space import Settings
 from erlcli.recipe.tournament import TournamentRecipe
 from erlcli.runs.jsonl import Row
 from erlcli.tournament.draws import derive, random_of, state_of
-from erlcli.tournament.ledger import Entry, Ledger
+from erlcli.tournament.ledger import Entry, Ledger, sample_of
 from erlcli.tournament.selection import draw, probabilities
 
 TRIES = 200  # draws until settings fit each other
+FRESH = ("confirm", "again")  # evaluations with seeds that nobody has played before
 SHOWN = 50  # candidates that a selection's row lists; the others follow from the rows before
 
 
@@ -27,11 +28,11 @@ class Task:
     """What a slot is to do: train a slice and evaluate it, or only evaluate.
 
     Attributes:
-        kind: `confirm` evaluates with fresh seeds.
+        kind: `confirm` and `again` evaluate with fresh seeds: a contender for the crown, and who is to be a parent.
         member: id.
     """
 
-    kind: Literal["slice", "evaluate", "confirm"]
+    kind: Literal["slice", "evaluate", "confirm", "again"]
     member: str
 
 
@@ -54,7 +55,8 @@ def settle(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         return row
     best = contender(ledger)
     if best is not None and best.confirmed == best.scored:
-        facts = {"rank": 1, "steps": best.scored, "value": best.value, "mean": best.member.score}
+        mean = best.fresh.mean if best.fresh is not None else best.member.score
+        facts = {"rank": 1, "steps": best.scored, "value": best.value, "mean": mean}
         return {"event": "promote", "member": best.id, **facts}
     if recipe.section.mode == "tournament" and best is None:
         return _overflow(ledger, recipe)
@@ -82,10 +84,28 @@ def goal(entry: Entry, ledger: Ledger, recipe: TournamentRecipe) -> float:
     if entry.fused:
         return 0
     if section.mode == "tournament":
-        return section.burn_in if entry.founder else 1
+        first = section.burn_in if entry.founder else 1
+        return entry.slices + 1 if entry.slices >= first and has_patience(entry, ledger, recipe) else first
     if section.mode == "generational":
         return 1 if section.pods_per_member > 1 else ledger.generation - entry.generation + 1
     return float("inf")
+
+
+def board(ledger: Ledger, recipe: TournamentRecipe) -> list[Entry]:
+    """Those that have a place on the leaderboard, the best first."""
+    return ledger.ranked()[: recipe.leaderboard]
+
+
+def has_patience(entry: Entry, ledger: Ledger, recipe: TournamentRecipe) -> bool:
+    """Whether a member that has no place on the leaderboard may train on for one.
+
+    A place is held by the best moment of a member that had many slices. One slice after such a moment most members
+    are worse, however good their settings: they get `patience` slices, unless they are clearly worse than the last.
+    """
+    if entry.value is None or entry.slices >= recipe.section.patience or is_done(entry, recipe):
+        return False
+    places = board(ledger, recipe)
+    return len(places) == recipe.leaderboard and entry not in places and entry.upper >= (places[-1].value or 0.0)
 
 
 def may_launch(ledger: Ledger, recipe: TournamentRecipe) -> bool:
@@ -141,8 +161,33 @@ def assign(ledger: Ledger, recipe: TournamentRecipe, busy: Set[str]) -> Task | R
     if waiting:
         return Task("slice", waiting[0].id)
     if recipe.section.mode == "tournament":
-        return breed(ledger, recipe, idle=not busy and not ledger.running())
+        row = breed(ledger, recipe, idle=not busy and not ledger.running())
+        return _doubted(row, ledger, recipe, busy) or row
     return None
+
+
+def _doubted(row: Row | None, ledger: Ledger, recipe: TournamentRecipe, busy: Set[str]) -> Task | None:
+    """Who is to become a parent, if its score may be luck: it is played again first, and may not be chosen then."""
+    if row is None or row["event"] != "select" or not recipe.section.evaluation.recheck:
+        return None
+    entry = ledger.alive[row["chosen"]]
+    return Task("again", entry.id) if entry.fresh is None and entry.id not in busy else None
+
+
+def evaluation(entry: Entry, kind: str, facts: Row) -> Row:
+    """The row of an evaluation: all episodes that were played with these weights count.
+
+    Args:
+        entry: that was evaluated.
+        kind: of the task.
+        facts: steps, mean, std, episodes and ci.
+    """
+    new, steps = sample_of(facts), int(facts["steps"])
+    row: Row = {"event": "evaluate", "member": entry.id, "kind": kind if kind in FRESH else "slice", "steps": steps}
+    if kind not in FRESH or entry.sample is None or entry.scored != steps:
+        return row | {"mean": new.mean, "std": new.std, "episodes": new.episodes, "ci": list(facts["ci"])}
+    whole, fresh = entry.sample + new, new if entry.fresh is None else entry.fresh + new
+    return row | asdict(whole) | {"ci": list(whole.ci), "fresh": asdict(fresh)}
 
 
 def breed(ledger: Ledger, recipe: TournamentRecipe, *, idle: bool) -> Row | None:
@@ -155,7 +200,7 @@ def breed(ledger: Ledger, recipe: TournamentRecipe, *, idle: bool) -> Row | None
     """
     seq = ledger.board.seq + 1
     random = random_of(seed_of(recipe), seq)
-    ranked = [entry for entry in ledger.ranked() if not is_done(entry, recipe)]
+    ranked = [entry for entry in board(ledger, recipe) if not is_done(entry, recipe)]
     fresh = random.random() < recipe.section.mutation.fresh
     if fresh or (not ranked and idle and not ledger.alive):
         return founder(ledger, recipe, founding=False)
@@ -301,10 +346,15 @@ def _resolve_units(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
 
 def _overflow(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     """The last of a leaderboard that has more members than places; a contender is heard first."""
-    mature = [entry for entry in ledger.ranked() if entry.slices >= goal(entry, ledger, recipe) and not entry.running]
-    if len(mature) <= recipe.leaderboard:
-        return None
-    return _retire(mature[-1], f"lowest of {len(mature)} on a board of {recipe.leaderboard}")
+    ranked, places = ledger.ranked(), recipe.leaderboard
+    for entry in reversed(ranked[places:]):
+        if entry.slices >= goal(entry, ledger, recipe) and not entry.running and not entry.begun:
+            return _retire(entry, f"no place among the {places} best after {_slices(entry.slices)}")
+    return None
+
+
+def _slices(number: int) -> str:
+    return f"{number} slice{'s' * (number != 1)}"
 
 
 def _exploit(ledger: Ledger, recipe: TournamentRecipe, waiting: Sequence[Entry], busy: Set[str]) -> Row | None:

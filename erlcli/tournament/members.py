@@ -122,26 +122,8 @@ class MemberStore(Store):
         return resolve(recipe, recipe.env.backend)
 
     def _checkpoint(self, member: str, steps: int | None = None) -> Path:
-        """A checkpoint of a member, the newest if not told which.
-
-        Raises:
-            DamagedError: there is none.
-        """
-        root = self.path(member)
-        if steps is None:
-            found = _numbered(root / "checkpoints")
-            if found:
-                return found[-1]
-        for folder in (HELD, "checkpoints"):
-            path = root / folder / name_of(steps or 0)
-            if (path / "manifest.json").exists():
-                return path
-        raise DamagedError(
-            f"{root}: no checkpoint at {steps if steps is not None else 'all'}",
-            expected="the one that its children start from",
-            found=", ".join(path.name for path in _numbered(root / "checkpoints")) or "none",
-            remedy="leave members/ as it is while the tournament lasts",
-        )
+        """See `find_checkpoint`."""
+        return find_checkpoint(self.path(member), steps)
 
     def hold(self, member: str, steps: int) -> None:
         """See `Store.hold`."""
@@ -227,6 +209,32 @@ class MemberStore(Store):
                 shutil.rmtree(self.path(member.id) / folder, ignore_errors=True)
             gone.append(member.id)
         return gone
+
+
+def find_checkpoint(root: Path, steps: int | None = None) -> Path:
+    """A checkpoint of a member, those that are held included; the newest if not told which.
+
+    Args:
+        root: the member's directory.
+        steps: of the checkpoint.
+
+    Raises:
+        DamagedError: there is none.
+    """
+    if steps is None:
+        found = _numbered(root / "checkpoints")
+        if found:
+            return found[-1]
+    for folder in (HELD, "checkpoints"):
+        path = root / folder / name_of(steps or 0)
+        if (path / "manifest.json").exists():
+            return path
+    raise DamagedError(
+        f"{root}: no checkpoint at {steps if steps is not None else 'all'}",
+        expected="the one that its children start from",
+        found=", ".join(path.name for path in _numbered(root / "checkpoints")) or "none",
+        remedy="leave members/ as it is while the tournament lasts",
+    )
 
 
 def name_of(steps: int) -> str:
