@@ -14,6 +14,7 @@ from erlcli.cli import (
     envs,
     eval,
     export,
+    fuse,
     plot,
     ps,
     recipes,
@@ -41,6 +42,7 @@ app.command("tournament")(tournament.tournament)
 app.command("scale")(scale.scale)
 app.command("watch")(watch.watch)
 app.command("export")(export.export)
+app.command("fuse")(fuse.fuse)
 app.command("plot")(plot.plot)
 app.command("ps")(ps.ps)
 app.command("stop")(stop.stop)

@@ -225,7 +225,7 @@ OPS: dict[str, Callable[..., Any]] = {
     function.__name__.rstrip("_"): function
     for function in (
         add, addcmul, amax, amin, argmax, cast, chunk, clamp, concat, div, elu, exp, flatten, gelu, index, item,
-        layer_norm, linear, maximum, mean, minimum, mul, relu, reshape, select, sigmoid, silu, slice_, softmax, softplus,
-        split, squeeze, sub, sum, tanh, unsqueeze,
+        layer_norm, linear, maximum, mean, minimum, mul, relu, reshape, select, sigmoid, silu, slice_, softmax,
+        softplus, split, squeeze, sub, sum, tanh, unsqueeze,
     )
 }  # fmt: skip

@@ -257,9 +257,9 @@ class SimulatedBackend(Backend):
         del self._jobs[slot]
         self._free(slot, job, due)
         steps = int(order.checkpoint) if order.checkpoint is not None else self.store.members[order.member].steps
-        error = self._noise / math.sqrt(order.episodes)
-        mean = self.store.mean(order.member, steps, order.eval_seed, error)
-        facts = {"steps": steps, "mean": mean, "std": self._noise, "ci": [mean - 1.96 * error, mean + 1.96 * error]}
+        spread = self._noise / math.sqrt(order.episodes)
+        mean = self.store.mean(order.member, steps, order.eval_seed, spread)
+        facts = {"steps": steps, "mean": mean, "std": self._noise, "ci": [mean - 1.96 * spread, mean + 1.96 * spread]}
         return Report(slot, order.member, "scored", {**facts, "episodes": order.episodes})
 
     def _free(self, slot: str, job: _Job, at: float) -> None:
