@@ -10,6 +10,7 @@ import typer
 import erlcli
 from erlcli.cli import (
     bench,
+    compare,
     doctor,
     envs,
     eval,
@@ -44,6 +45,7 @@ app.command("watch")(watch.watch)
 app.command("export")(export.export)
 app.command("fuse")(fuse.fuse)
 app.command("plot")(plot.plot)
+app.command("compare")(compare.compare)
 app.command("ps")(ps.ps)
 app.command("stop")(stop.stop)
 app.command("bench")(bench.bench)

@@ -59,7 +59,7 @@ def settle(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         facts = {"rank": 1, "steps": best.scored, "value": best.value, "mean": mean}
         return {"event": "promote", "member": best.id, **facts}
     if recipe.section.mode == "tournament" and best is None:
-        return _overflow(ledger, recipe)
+        return _succession(ledger) or _overflow(ledger, recipe)
     if recipe.section.mode == "generational":
         return _turnover(ledger, recipe)
     return None
@@ -341,6 +341,33 @@ def _resolve_units(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         best = max(crew, key=lambda entry: entry.value or 0.0)
         worst = next(entry for entry in reversed(crew) if entry is not best)
         return _retire(worst, f"its unit goes on as {best.id}")
+    return None
+
+
+def _succession(ledger: Ledger) -> Row | None:
+    """A member whose child is not clearly worse gives its place to the child.
+
+    A place is held by the best moment of a member, which its children rarely repeat within a slice. If it had to be
+    beaten, the board would fill with such moments, and no lineage would ever get any further. So a child takes its
+    parent's place as soon as the upper bound of its score reaches the parent's mean: what counts is that it learnt on.
+    """
+    for entry in ledger.ranked():
+        if entry.running or entry.begun or entry.needs_score:
+            continue
+        parent = _ancestor(entry, ledger)
+        if parent is None or parent.sample is None or parent.running or parent.begun:
+            continue
+        if entry.upper >= parent.sample.mean:
+            return _retire(parent, f"{entry.id} goes on from it")
+    return None
+
+
+def _ancestor(entry: Entry, ledger: Ledger) -> Entry | None:
+    """The nearest that is still in the race, those of its own unit left out."""
+    for member in entry.member.lineage[-2::-1]:
+        found = ledger.alive.get(member.id)
+        if found is not None and found.unit != entry.unit:
+            return found
     return None
 
 

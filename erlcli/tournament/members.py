@@ -14,7 +14,7 @@ import shutil
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from erlcli.engine.plan import resolve
+from erlcli.engine.plan import backend_of, resolve
 from erlcli.engine.status import status_row
 from erlcli.errors import DamagedError
 from erlcli.recipe.load import AnyRecipe, dump
@@ -23,6 +23,7 @@ from erlcli.runs.journal import Member
 from erlcli.runs.jsonl import Appender, Row, read_json, sync_path, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament.ledger import Crown, Ledger
+from erlcli.tournament.scores import Sample
 
 FOLDER, CHAMPION, HELD = "members", "champion", "held"
 HEADER = "# A member of a tournament: `erl train` of this file trains it anew, without its parent's weights.\n"
@@ -119,7 +120,7 @@ class MemberStore(Store):
 
     def _recipe(self, member: Member) -> AnyRecipe:
         recipe = self.recipe.member(member.parameters, member.seed or 0)
-        return resolve(recipe, recipe.env.backend)
+        return resolve(recipe, backend_of(recipe))  # which may depend on what was drawn
 
     def _checkpoint(self, member: str, steps: int | None = None) -> Path:
         """See `find_checkpoint`."""
@@ -178,6 +179,9 @@ class MemberStore(Store):
         link_folder(checkpoint, layout.checkpoints / f"best-{name}")
         (layout.checkpoints / "best").symlink_to(f"best-{name}")
         state = json.loads((checkpoint / "state.json").read_text())
+        fresh = row.get("fresh")
+        if fresh is not None:  # of the episodes that `crown.mean` is of
+            row = row | fresh | {"ci": list(Sample(fresh["mean"], fresh["std"], fresh["episodes"]).ci)}
         low, high = row["ci"]
         rows = Appender(layout.evals)
         rows.append({"attempt": int(state["attempt"]), "steps": crown.steps, "version": int(state["version"]),

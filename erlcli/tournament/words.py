@@ -34,7 +34,7 @@ def describe(row: Row) -> str | None:
         return f"{member}: {origin}" + (f"; {changes}" if changes else "")
     if event == "evaluate":
         low, high = row["ci"]
-        what = "confirmed" if row.get("kind") == "confirm" else "scored"
+        what = {"confirm": "confirmed", "again": "played again:"}.get(str(row.get("kind")), "scored")
         return f"{member}: {what} {row['mean']:.1f} [{low:.1f}, {high:.1f}] at {count(row['steps'])} steps"
     if event == "promote":
         return f"champion: {member}, mean return {row['mean']:.1f}"
