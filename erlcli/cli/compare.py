@@ -119,14 +119,17 @@ def _line(label: str, values: Sequence[str]) -> str:
 
 
 def _verdict(first: dict[str, Any], row: dict[str, Any], target: float | None) -> list[str]:
-    """A sentence or two about one against the first."""
-    against, name, other = row["against_first"], row["name"][:30], first["name"][:30]
+    """A sentence about one against the first."""
+    against, other = row["against_first"], f"{first['name']:.60}"
     if target is not None and against["target_steps"] is not None:
         steps, time = against["target_steps"], against["target_seconds"]
         took = f" and {time:.0%} of the time" if time is not None else ""
-        return [f"{name} reached {target:g} with {steps:.0%} of the env steps{took} of", f"  {other}"]
-    if target is not None and (row["target_steps"] is None) != (first["target_steps"] is None):
-        winner, loser = (name, other) if first["target_steps"] is None else (other, name)
-        return [f"{winner} reached {target:g}, {loser} did not"]
-    gain = against["best"]
-    return [f"{name}: best champion {abs(gain):.1f} {'above' if gain >= 0 else 'below'} {other}"]
+        said = f"reached {target:g} with {steps:.0%} of the env steps{took} of"
+    elif target is not None and row["target_steps"] is None and first["target_steps"] is not None:
+        said = f"did not reach {target:g}, unlike"
+    elif target is not None and row["target_steps"] is not None:
+        said = f"reached {target:g}, unlike"
+    else:
+        gain = against["best"]
+        said = f"has its best champion {abs(gain):.1f} {'above' if gain >= 0 else 'below'} that of"
+    return [f"{row['name']:.79}", f"  {said}", f"  {other}"]

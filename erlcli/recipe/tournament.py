@@ -71,7 +71,7 @@ class EvaluationSection(Section):
 
     episodes: int = Field(20, ge=2, description="Episodes after each slice, the same ones for all members.")
     score: Literal["mean", "lower_bound"] = Field(
-        "mean", description="Ranks by the mean return, or by the lower bound of its 95 % confidence interval."
+        "lower_bound", description="Ranks by the mean return, or by the lower bound of its 95 % confidence interval."
     )
     recheck: bool = Field(
         True, description="Play a member again, on fresh episodes, before it becomes a parent for the first time."
@@ -92,7 +92,7 @@ class TournamentSection(Section):
     leaderboard: Count | Auto = Field("auto", description="Places on the leaderboard; auto is one a member.")
     burn_in: int = Field(1, ge=1, description="Slices that a founder trains before it is judged.")
     patience: int = Field(
-        3,
+        1,
         ge=1,
         description="Slices within which a newcomer that is not clearly worse has to earn a place on the leaderboard.",
     )

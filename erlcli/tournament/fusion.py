@@ -95,7 +95,7 @@ def average(
         for name, tensor in first.items()
     }
     for name in first:
-        if name.endswith(".count") or name.endswith("/count"):
+        if _leaf(name) == "count":
             _pool(merged, states, shares, name.removesuffix("count"), disjoint=disjoint)
     return merged
 
@@ -113,7 +113,12 @@ def difference(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> tupl
 
 
 def _is_whole(name: str) -> bool:
-    return name.startswith(WHOLE) or name.replace("/", ".").rpartition(".")[2] == OPEN
+    return name.startswith(WHOLE) or _leaf(name) == OPEN
+
+
+def _leaf(name: str) -> str:
+    """A name without the dicts and modules that it is within."""
+    return name.replace("/", ".").rpartition(".")[2]
 
 
 def _kind(tensor: Tensor | None) -> str:

@@ -39,6 +39,7 @@ def recipe(search=None, **section):
     data = read_toml(find("tournament_cartpole"))
     data["train"] |= {"total_steps": 50_000, "target_return": section.pop("target", 1e6)}
     own = data["tournament"]
+    own["evaluation"] = {"episodes": 20, "confirm_episodes": 50, "score": "mean"}
     own["slice"], own["budget"] = {"steps": 1000}, {"steps": section.pop("budget", 20_000)}
     if search is not None:
         own["search"] = search
@@ -204,7 +205,7 @@ def test_a_newcomer_near_the_last_place_has_patience():
 def test_who_is_to_be_a_parent_is_played_again_first(monkeypatch):
     monkeypatch.setattr(evolve, "draw", lambda weights, random: 1)
     for recheck in (True, False):
-        story = Story(recipe(members=2, evaluation={"recheck": recheck}))
+        story = Story(recipe(members=2, evaluation={"recheck": recheck, "score": "mean"}))
         story.slice("m000")
         story.score("m000", 50.0)
         story.score("m000", 48.0, "confirm")
