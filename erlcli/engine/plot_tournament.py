@@ -130,6 +130,7 @@ def scores(story: Story, path: Path, across: str = "steps") -> None:
         draw_best(axes, progress, place, BEST, "-", "best champion so far", name_last=True)
         draw_targets(axes, [story.target])
         bounded_below(axes, [m.mean for m in progress.scores])
+        _headroom(axes, [story.target])
         axes.set_xlim(left=0)
         figure.legend(loc="outside lower center", ncols=4, frameon=False)
         save_figure(figure, path)
@@ -188,6 +189,14 @@ def bounded_below(axes: Any, values: Sequence[float]) -> None:  # noqa: ANN401 -
     axes.set_ylim(bottom=floor)
     below = int(np.sum(np.asarray(values) < floor))
     axes.annotate(f"{below} below", (0.99, 0.01), xycoords="axes fraction", ha="right", fontsize=8, color="0.45")
+
+
+def _headroom(axes: Any, targets: Sequence[float | None]) -> None:  # noqa: ANN401 - matplotlib's Axes
+    """Room for the words above the target."""
+    highest = max((target for target in targets if target is not None), default=None)
+    if highest is not None:
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(top=max(top, highest + 0.09 * (max(top, highest) - bottom)))
 
 
 # Lineage
@@ -367,6 +376,7 @@ def compare(stories: Sequence[Story], path: Path) -> None:
             axes.set_xlim(left=0)
         panels[0].set_ylabel("mean return of the best champion")
         bounded_below(panels[0], [c.median for story in stories for c in story.progress.crowds])
+        _headroom(panels[0], [story.target for story in stories])
         panels[0].plot([], [], color="0.4", linewidth=0.8, label="thin: median of the population")
         figure.legend(loc="outside lower center", ncols=min(len(stories) + 1, 3), frameon=False)
         save_figure(figure, path)

@@ -92,9 +92,7 @@ class TournamentSection(Section):
     leaderboard: Count | Auto = Field("auto", description="Places on the leaderboard; auto is one a member.")
     burn_in: int = Field(1, ge=1, description="Slices that a founder trains before it is judged.")
     patience: int = Field(
-        1,
-        ge=1,
-        description="Slices within which a newcomer that is not clearly worse has to earn a place on the leaderboard.",
+        2, ge=1, description="Children that may fall clearly short of a member's score before it gives up its place."
     )
     pods_per_member: int = Field(
         1, ge=1, le=64, description="Seeds that each member trains with; their weights are averaged after the slice."

@@ -55,7 +55,7 @@ class Progress:
         scores: every evaluation.
         best: the champions, each with the mean of episodes that it was not chosen by; of the one that was there
             already a new mean, where it was played again.
-        crowds: after every evaluation.
+        crowds: one for each number of steps at which somebody was evaluated or retired.
         births: by member, the steps of a `Moment` at which it was spawned.
         steps: env steps trained so far.
         seconds: at work so far.
@@ -110,6 +110,8 @@ class Progress:
             bisect.insort(self._sorted, score)
         if self._sorted:
             low, median, high = (quantile(self._sorted, share) for share in (0.25, 0.5, 0.75))
+            if self.crowds and self.crowds[-1].steps == self.steps:
+                self.crowds.pop()  # what lasts no step is not seen: a score, and who leaves because of it
             self.crowds.append(Crowd(self.steps, self.seconds, low, median, high))
 
     def best_so_far(self) -> list[Moment]:

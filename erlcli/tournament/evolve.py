@@ -59,7 +59,7 @@ def settle(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         facts = {"rank": 1, "steps": best.scored, "value": best.value, "mean": mean}
         return {"event": "promote", "member": best.id, **facts}
     if recipe.section.mode == "tournament" and best is None:
-        return _succession(ledger) or _overflow(ledger, recipe)
+        return _succession(ledger, recipe) or _overflow(ledger, recipe)
     if recipe.section.mode == "generational":
         return _turnover(ledger, recipe)
     return None
@@ -84,8 +84,7 @@ def goal(entry: Entry, ledger: Ledger, recipe: TournamentRecipe) -> float:
     if entry.fused:
         return 0
     if section.mode == "tournament":
-        first = section.burn_in if entry.founder else 1
-        return entry.slices + 1 if entry.slices >= first and has_patience(entry, ledger, recipe) else first
+        return section.burn_in if entry.founder else 1
     if section.mode == "generational":
         return 1 if section.pods_per_member > 1 else ledger.generation - entry.generation + 1
     return float("inf")
@@ -94,18 +93,6 @@ def goal(entry: Entry, ledger: Ledger, recipe: TournamentRecipe) -> float:
 def board(ledger: Ledger, recipe: TournamentRecipe) -> list[Entry]:
     """Those that have a place on the leaderboard, the best first."""
     return ledger.ranked()[: recipe.leaderboard]
-
-
-def has_patience(entry: Entry, ledger: Ledger, recipe: TournamentRecipe) -> bool:
-    """Whether a member that has no place on the leaderboard may train on for one.
-
-    A place is held by the best moment of a member that had many slices. One slice after such a moment most members
-    are worse, however good their settings: they get `patience` slices, unless they are clearly worse than the last.
-    """
-    if entry.value is None or entry.slices >= recipe.section.patience or is_done(entry, recipe):
-        return False
-    places = board(ledger, recipe)
-    return len(places) == recipe.leaderboard and entry not in places and entry.upper >= (places[-1].value or 0.0)
 
 
 def may_launch(ledger: Ledger, recipe: TournamentRecipe) -> bool:
@@ -344,21 +331,25 @@ def _resolve_units(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     return None
 
 
-def _succession(ledger: Ledger) -> Row | None:
-    """A member whose child is not clearly worse gives its place to the child.
+def _succession(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
+    """A member gives up its place to a child that is not clearly worse, or after too many that are.
 
     A place is held by the best moment of a member, which its children rarely repeat within a slice. If it had to be
     beaten, the board would fill with such moments, and no lineage would ever get any further. So a child takes its
     parent's place as soon as the upper bound of its score reaches the parent's mean: what counts is that it learnt on.
+    And a parent of which `patience` children fell clearly short is a moment that nothing leads on from.
     """
     for entry in ledger.ranked():
         if entry.running or entry.begun or entry.needs_score:
             continue
         parent = _ancestor(entry, ledger)
-        if parent is None or parent.sample is None or parent.running or parent.begun:
+        if parent is not None and parent.sample is not None and entry.upper >= parent.sample.mean:
+            if not parent.running and not parent.begun:
+                return _retire(parent, f"{entry.id} goes on from it")
             continue
-        if entry.upper >= parent.sample.mean:
-            return _retire(parent, f"{entry.id} goes on from it")
+        failed = sum(child.score is not None for child in entry.member.children) // recipe.section.pods_per_member
+        if failed >= recipe.section.patience:
+            return _retire(entry, f"{failed} children could not keep up with it")
     return None
 
 
@@ -376,12 +367,8 @@ def _overflow(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     ranked, places = ledger.ranked(), recipe.leaderboard
     for entry in reversed(ranked[places:]):
         if entry.slices >= goal(entry, ledger, recipe) and not entry.running and not entry.begun:
-            return _retire(entry, f"no place among the {places} best after {_slices(entry.slices)}")
+            return _retire(entry, f"no place among the {places} best")
     return None
-
-
-def _slices(number: int) -> str:
-    return f"{number} slice{'s' * (number != 1)}"
 
 
 def _exploit(ledger: Ledger, recipe: TournamentRecipe, waiting: Sequence[Entry], busy: Set[str]) -> Row | None:

@@ -154,7 +154,8 @@ def test_the_lower_bound_prefers_what_is_sure():
 
 def parent_and_child(**section):
     """Two founders, the better one confirmed, and a child of it that has trained a slice."""
-    story = Story(recipe(members=2, selection={"kind": "truncation", "share": 0.5}, **section))
+    places = section.pop("members", 2)
+    story = Story(recipe(members=2, leaderboard=places, selection={"kind": "truncation", "share": 0.3}, **section))
     for member, mean in (("m000", 1.0), ("m001", 20.0)):
         story.slice(member)
         story.score(member, mean)
@@ -184,22 +185,22 @@ def test_a_child_that_is_clearly_worse_has_to_earn_a_place():
     story = parent_and_child()
     [row] = story.score("m002", -5.0)
     assert (row["event"], row["member"]) == ("retire", "m002")
-    assert row["reason"] == "no place among the 2 best after 1 slice"
+    assert row["reason"] == "no place among the 2 best"
 
 
-def test_a_newcomer_near_the_last_place_has_patience():
-    story = parent_and_child(patience=3)
-    assert story.score("m002", 0.5) == []  # +- 1 reaches the last one's 1.0
-    assert story.assign() == Task("slice", "m002")
-    story.slice("m002")
-    assert story.score("m002", 0.5) == []
-    assert story.assign() == Task("slice", "m002")
-    story.slice("m002")
-    [row] = story.score("m002", 0.5)
-    assert (row["member"], row["reason"]) == ("m002", "no place among the 2 best after 3 slices")
-    story = parent_and_child(patience=1)
-    [row] = story.score("m002", 0.5)
-    assert row["member"] == "m002"
+def test_a_parent_whose_children_cannot_keep_up_gives_up_its_place():
+    """A score that was true of a moment, and that nothing leads on from."""
+    story = parent_and_child(patience=2, members=3)
+    story.score("m002", 5.0)
+    assert "m001" in story.ledger.alive
+    story.add(**story.assign())
+    [spawn] = story.settle()
+    assert spawn["parent"] == "m001"
+    story.slice(spawn["member"])
+    [row] = story.score(spawn["member"], 4.0)
+    assert (row["event"], row["member"], row["reason"]) == ("retire", "m001", "2 children could not keep up with it")
+    assert story.ledger.crown.member == "m001"
+    assert [entry.id for entry in story.ledger.ranked()][:1] == ["m002"]
 
 
 def test_who_is_to_be_a_parent_is_played_again_first(monkeypatch):
