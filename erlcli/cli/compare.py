@@ -43,7 +43,7 @@ def compare(
                           found=str(len(tournaments)), remedy="name fewer")  # fmt: skip
     for tournament in tournaments:
         _check(tournament)
-    from erlcli.engine import comparison, plot_tournament
+    from erlcli.engine import comparison, plot_comparison
     from erlcli.engine.plot_tournament import Story
 
     stories = [Story.read(tournament) for tournament in tournaments]
@@ -59,7 +59,7 @@ def compare(
     for tournament, row in zip(tournaments, made["tournaments"], strict=True):
         row["run"] = str(tournament)
     try:
-        plot_tournament.compare(stories, path)
+        plot_comparison.compare(stories, path)
     except OSError as error:
         raise RecipeError(
             f"{path}: can't be written", expected="a writable place", found=str(error), remedy="another --out"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from erlcli.engine.plot import COLORS, DASHES, UNITS, canvas, draw_targets, dress, save_figure
+from erlcli.engine.plot import COLORS, UNITS, canvas, draw_targets, dress, save_figure
 from erlcli.recipe.load import read_toml
 from erlcli.runs.journal import Member
 from erlcli.runs.jsonl import Row, read_json
@@ -130,7 +130,7 @@ def scores(story: Story, path: Path, across: str = "steps") -> None:
         draw_best(axes, progress, place, BEST, "-", "best champion so far", name_last=True)
         draw_targets(axes, [story.target])
         bounded_below(axes, [m.mean for m in progress.scores])
-        _headroom(axes, [story.target])
+        headroom(axes, [story.target])
         axes.set_xlim(left=0)
         figure.legend(loc="outside lower center", ncols=4, frameon=False)
         save_figure(figure, path)
@@ -191,7 +191,7 @@ def bounded_below(axes: Any, values: Sequence[float]) -> None:  # noqa: ANN401 -
     axes.annotate(f"{below} below", (0.99, 0.01), xycoords="axes fraction", ha="right", fontsize=8, color="0.45")
 
 
-def _headroom(axes: Any, targets: Sequence[float | None]) -> None:  # noqa: ANN401 - matplotlib's Axes
+def headroom(axes: Any, targets: Sequence[float | None]) -> None:  # noqa: ANN401 - matplotlib's Axes
     """Room for the words above the target."""
     highest = max((target for target in targets if target is not None), default=None)
     if highest is not None:
@@ -343,40 +343,3 @@ def _is_log(distribution: Row, values: Sequence[float]) -> bool:
     if distribution:
         return distribution.get("kind") == "loguniform" or bool(distribution.get("log"))
     return min(values, default=0.0) > 0 and max(values) > 30 * min(values)
-
-
-# Comparison
-
-
-def compare(stories: Sequence[Story], path: Path) -> None:
-    """The best champions of several tournaments over env steps and over time.
-
-    Args:
-        stories: at least one, with a score each.
-        path: its suffix names the format.
-
-    Raises:
-        OSError: the file can't be written.
-    """
-    with canvas((9.5, 4.2)) as figure:
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, across in zip(panels, ("steps", "time"), strict=True):
-            unit, label = scale_of([story.progress for story in stories], across)
-            place = placer(across, unit)
-            first = across == "steps"
-            title = "  ".join(dict.fromkeys(story.env for story in stories))
-            dress(axes, title if first else "", "" if first else "confirmed on fresh episodes", label, across)
-            for index, story in enumerate(stories):
-                color, dash = COLORS[index % len(COLORS)], DASHES[index // len(COLORS) % len(DASHES)]
-                crowd = story.progress.crowds
-                axes.plot([place(c) for c in crowd], [c.median for c in crowd], drawstyle="steps-post", color=color,
-                          linewidth=0.8, alpha=0.6, zorder=2)  # fmt: skip
-                draw_best(axes, story.progress, place, color, dash, f"{story.name} ({story.mode})" if first else "")
-            draw_targets(axes, sorted({story.target for story in stories if story.target is not None}))
-            axes.set_xlim(left=0)
-        panels[0].set_ylabel("mean return of the best champion")
-        bounded_below(panels[0], [c.median for story in stories for c in story.progress.crowds])
-        _headroom(panels[0], [story.target for story in stories])
-        panels[0].plot([], [], color="0.4", linewidth=0.8, label="thin: median of the population")
-        figure.legend(loc="outside lower center", ncols=min(len(stories) + 1, 3), frameon=False)
-        save_figure(figure, path)

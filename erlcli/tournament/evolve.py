@@ -7,19 +7,19 @@ time, and every prefix of a journal leads to a next thing: an orchestrator that 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from erlcli.errors import RecipeError
 from erlcli.recipe.space import Settings
 from erlcli.recipe.tournament import TournamentRecipe
 from erlcli.runs.jsonl import Row
+from erlcli.tournament.board import board, retire, succession
 from erlcli.tournament.draws import derive, random_of, state_of
-from erlcli.tournament.ledger import Entry, Ledger, sample_of
+from erlcli.tournament.ledger import Entry, Ledger
 from erlcli.tournament.selection import draw, probabilities
 
 TRIES = 200  # draws until settings fit each other
-FRESH = ("confirm", "again")  # evaluations with seeds that nobody has played before
 SHOWN = 50  # candidates that a selection's row lists; the others follow from the rows before
 
 
@@ -59,7 +59,7 @@ def settle(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         facts = {"rank": 1, "steps": best.scored, "value": best.value, "mean": mean}
         return {"event": "promote", "member": best.id, **facts}
     if recipe.section.mode == "tournament" and best is None:
-        return _succession(ledger, recipe) or _overflow(ledger, recipe)
+        return succession(ledger, recipe) or _overflow(ledger, recipe)
     if recipe.section.mode == "generational":
         return _turnover(ledger, recipe)
     return None
@@ -88,11 +88,6 @@ def goal(entry: Entry, ledger: Ledger, recipe: TournamentRecipe) -> float:
     if section.mode == "generational":
         return 1 if section.pods_per_member > 1 else ledger.generation - entry.generation + 1
     return float("inf")
-
-
-def board(ledger: Ledger, recipe: TournamentRecipe) -> list[Entry]:
-    """Those that have a place on the leaderboard, the best first."""
-    return ledger.ranked()[: recipe.leaderboard]
 
 
 def may_launch(ledger: Ledger, recipe: TournamentRecipe) -> bool:
@@ -159,22 +154,6 @@ def _doubted(row: Row | None, ledger: Ledger, recipe: TournamentRecipe, busy: Se
         return None
     entry = ledger.alive[row["chosen"]]
     return Task("again", entry.id) if entry.fresh is None and entry.id not in busy else None
-
-
-def evaluation(entry: Entry, kind: str, facts: Row) -> Row:
-    """The row of an evaluation: all episodes that were played with these weights count.
-
-    Args:
-        entry: that was evaluated.
-        kind: of the task.
-        facts: steps, mean, std, episodes and ci.
-    """
-    new, steps = sample_of(facts), int(facts["steps"])
-    row: Row = {"event": "evaluate", "member": entry.id, "kind": kind if kind in FRESH else "slice", "steps": steps}
-    if kind not in FRESH or entry.sample is None or entry.scored != steps:
-        return row | {"mean": new.mean, "std": new.std, "episodes": new.episodes, "ci": list(facts["ci"])}
-    whole, fresh = entry.sample + new, new if entry.fresh is None else entry.fresh + new
-    return row | asdict(whole) | {"ci": list(whole.ci), "fresh": asdict(fresh)}
 
 
 def breed(ledger: Ledger, recipe: TournamentRecipe, *, idle: bool) -> Row | None:
@@ -327,38 +306,7 @@ def _resolve_units(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         crew = [*([fused] if fused is not None else []), *pods]
         best = max(crew, key=lambda entry: entry.value or 0.0)
         worst = next(entry for entry in reversed(crew) if entry is not best)
-        return _retire(worst, f"its unit goes on as {best.id}")
-    return None
-
-
-def _succession(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
-    """A member gives up its place to a child that is not clearly worse, or after too many that are.
-
-    A place is held by the best moment of a member, which its children rarely repeat within a slice. If it had to be
-    beaten, the board would fill with such moments, and no lineage would ever get any further. So a child takes its
-    parent's place as soon as the upper bound of its score reaches the parent's mean: what counts is that it learnt on.
-    And a parent of which `patience` children fell clearly short is a moment that nothing leads on from.
-    """
-    for entry in ledger.ranked():
-        if entry.running or entry.begun or entry.needs_score:
-            continue
-        parent = _ancestor(entry, ledger)
-        if parent is not None and parent.sample is not None and entry.upper >= parent.sample.mean:
-            if not parent.running and not parent.begun:
-                return _retire(parent, f"{entry.id} goes on from it")
-            continue
-        failed = sum(child.score is not None for child in entry.member.children) // recipe.section.pods_per_member
-        if failed >= recipe.section.patience:
-            return _retire(entry, f"{failed} children could not keep up with it")
-    return None
-
-
-def _ancestor(entry: Entry, ledger: Ledger) -> Entry | None:
-    """The nearest that is still in the race, those of its own unit left out."""
-    for member in entry.member.lineage[-2::-1]:
-        found = ledger.alive.get(member.id)
-        if found is not None and found.unit != entry.unit:
-            return found
+        return retire(worst, f"its unit goes on as {best.id}")
     return None
 
 
@@ -367,7 +315,7 @@ def _overflow(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     ranked, places = ledger.ranked(), recipe.leaderboard
     for entry in reversed(ranked[places:]):
         if entry.slices >= goal(entry, ledger, recipe) and not entry.running and not entry.begun:
-            return _retire(entry, f"no place among the {places} best")
+            return retire(entry, f"no place among the {places} best")
     return None
 
 
@@ -383,7 +331,7 @@ def _exploit(ledger: Ledger, recipe: TournamentRecipe, waiting: Sequence[Entry],
     entry, worst = waiting[0], int(section.selection.share * len(ranked))
     if entry not in ranked[len(ranked) - worst :] or (ranked[0].value or 0.0) <= (entry.value or 0.0):
         return None
-    return _retire(entry, f"among the worst {worst} of {len(ranked)}: replaced by a child of a better one")
+    return retire(entry, f"among the worst {worst} of {len(ranked)}: replaced by a child of a better one")
 
 
 def _turnover(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
@@ -394,7 +342,7 @@ def _turnover(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     old = [entry for entry in alive if entry.generation < now]
     for entry in reversed(old):
         if entry.id not in ledger.survivors:
-            return _retire(entry, f"not among the best {len(ledger.survivors)} of generation {now - 1}")
+            return retire(entry, f"not among the best {len(ledger.survivors)} of generation {now - 1}")
     units = len({entry.unit for entry in alive})
     if now and units < section.members and any(not is_done(entry, recipe) for entry in alive):
         row = breed(ledger, recipe, idle=False)
@@ -403,7 +351,7 @@ def _turnover(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     if several and old:  # a survivor's next pods start from it, then it leaves
         entry = old[0]
         if any(other.member.parent is entry.member and other.generation == now for other in alive):
-            return _retire(entry, "its pods go on with its settings")
+            return retire(entry, "its pods go on with its settings")
         return _spawn(ledger, recipe, entry.id, dict(entry.member.parameters))
     if not alive and ledger.founded >= section.members:
         return founder(ledger, recipe, founding=False)
@@ -419,7 +367,3 @@ def _turnover(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         return None
     survivors = [entry.id for entry in ranked[: max(1, round(section.survivors * section.members))]]
     return {"event": "generation", "number": now + 1, "survivors": survivors}
-
-
-def _retire(entry: Entry, reason: str) -> Row:
-    return {"event": "retire", "member": entry.id, "reason": reason}

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from erlcli.engine import checkpoint
+from erlcli.engine.fusion import difference, fuse
 from erlcli.engine.status import status_row
 from erlcli.errors import DamagedError, RecipeError
 from erlcli.recipe.load import AnyRecipe, dump, load
 from erlcli.runs.jsonl import sync_path, write_json
 from erlcli.runs.layout import RunLayout
-from erlcli.tournament.fusion import difference, fuse
 from erlcli.tournament.members import link_folder, name_of
 
 SAME = ("env", "network", "normalize")  # sections that say what the networks are and what they see

@@ -102,7 +102,7 @@ class MemberStore(Store):
             temporary.recipe.write_text(HEADER + dump(recipe))
             steps = int(row["steps"])
             if row.get("fused"):
-                from erlcli.tournament.fusion import fuse
+                from erlcli.engine.fusion import fuse
 
                 fuse([self._checkpoint(pod) for pod in row["fused"]], temporary.checkpoints / name_of(steps), steps)
             elif member.parent is not None:

@@ -20,7 +20,7 @@ from erlcli.runs import control
 from erlcli.runs.journal import FILE
 from erlcli.runs.jsonl import Row, write_json
 from erlcli.runs.layout import RunLayout
-from erlcli.tournament import evolve
+from erlcli.tournament import board, evolve
 from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.draws import derive
 from erlcli.tournament.evolve import Task
@@ -189,7 +189,7 @@ class Orchestrator:
                 self.store.hold(entry.id, entry.scored)
             left = None if section.slice.seconds is None else max(section.slice.seconds - entry.used_seconds, 1.0)
             order = Order(entry.id, run, True, entry.until, left, None, episodes, seed)
-        elif task.kind in evolve.FRESH:
+        elif task.kind in board.FRESH:
             checkpoint = self.store.scored_checkpoint(entry.id, entry.scored)
             played = entry.sample.episodes if entry.sample is not None else 0
             seed = derive(evolve.seed_of(self.recipe), "confirm", entry.id, entry.scored, played)
@@ -263,9 +263,9 @@ class Orchestrator:
 
     def _score(self, member: str, task: Task, facts: Row) -> None:
         entry = self.ledger.alive.get(member)
-        if entry is None or (task.kind in evolve.FRESH and int(facts["steps"]) != entry.scored):
+        if entry is None or (task.kind in board.FRESH and int(facts["steps"]) != entry.scored):
             return
-        self._note(self._unwritten, evolve.evaluation(entry, task.kind, facts))
+        self._note(self._unwritten, board.evaluation(entry, task.kind, facts))
 
     def _fail(self, report: Report, *, training: bool) -> None:
         """A slice or an evaluation that failed: again, elsewhere, or never again."""
@@ -355,7 +355,7 @@ class Orchestrator:
         batch.append(numbered)
 
     def _remember(self, row: Row) -> None:
-        if row.get("event") == "evaluate" and row.get("kind") in evolve.FRESH:
+        if row.get("event") == "evaluate" and row.get("kind") in board.FRESH:
             self._scores[row["member"]] = row
 
     def _write_status(self, state: str, code: int | None = None, error: ErlError | None = None) -> None:

@@ -12,7 +12,7 @@ from erlcli.recipe.shipped import find
 from erlcli.recipe.tournament import check_tournament
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
-from erlcli.tournament import evolve
+from erlcli.tournament import board, evolve
 from erlcli.tournament.evolve import Task
 from erlcli.tournament.ledger import Ledger
 from erlcli.tournament.orchestrator import Orchestrator
@@ -108,7 +108,7 @@ class Story:
         entry = self.ledger.alive[member]
         facts = {"steps": entry.steps, "mean": mean, "std": half * 20**0.5 / 1.959964, "episodes": 20,
                  "ci": [mean - half, mean + half]}  # fmt: skip
-        self.add(**evolve.evaluation(entry, kind, facts))
+        self.add(**board.evaluation(entry, kind, facts))
         return self.settle()
 
     def assign(self, *busy):

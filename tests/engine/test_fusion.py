@@ -8,8 +8,8 @@ from erlcli.core.normalize import EPSILON, ObsNormalizer, RewardNormalizer, Runn
 from erlcli.core.types import Box, EnvSpec
 from erlcli.engine import build, checkpoint
 from erlcli.engine.checkpoint import Checkpoint
+from erlcli.engine.fusion import average, difference, fuse
 from erlcli.errors import DamagedError
-from erlcli.tournament.fusion import average, difference, fuse
 
 F64 = torch.float64
 
