@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from erlcli.runs.journal import FILE, Board, Member
 from erlcli.runs.jsonl import Row, read
@@ -71,6 +72,7 @@ class Progress:
         self.steps = self.slices = 0
         self.seconds = 0.0
         self._opened = False
+        self._crown: tuple[str, Any] | None = None  # the champion, and the steps of its weights
         self._racing: dict[str, float] = {}  # scores of those that are not retired
         self._sorted: list[float] = []
 
@@ -96,9 +98,13 @@ class Progress:
         elif row["event"] == "evaluate":
             self.scores.append(Moment(self.steps, self.seconds, member.id, float(row["mean"])))
             self._race(member.id, float(row["mean"]))
+            fresh = row.get("fresh")
+            if isinstance(fresh, dict) and self._crown == (member.id, row.get("steps")):
+                self.best.append(Moment(self.steps, self.seconds, member.id, float(fresh["mean"])))
         elif row["event"] == "promote" and row.get("rank") == 1:
             mean = float(row.get("mean", member.score or 0.0))
             self.best.append(Moment(self.steps, self.seconds, member.id, mean))
+            self._crown = (member.id, row.get("steps"))
         elif row["event"] == "retire":
             self._race(member.id, None)
 

@@ -58,6 +58,16 @@ def test_the_best_is_of_champions_alone(tale):
     assert progress.reached(26.0) is None
 
 
+def test_a_champion_that_is_played_again_has_a_new_mean(tale):
+    fresh = {"mean": 7.0, "std": 1.0, "episodes": 70}
+    row = {"member": "m000", "kind": "again", "mean": 8.0, "std": 1.0, "episodes": 90, "ci": [7.0, 9.0]}
+    tale.add("evaluate", **row, steps=100, fresh=fresh)
+    tale.add("evaluate", **row, steps=200, fresh=fresh)  # other weights
+    progress = fold(tale.rows)
+    assert [moment.mean for moment in progress.best] == [9.0, 7.0]
+    assert [moment.mean for moment in progress.best_so_far()] == [9.0]
+
+
 def test_the_crowd_is_who_is_in_the_race(tale):
     progress = fold(tale.rows)
     assert (progress.crowds[-1].low, progress.crowds[-1].median, progress.crowds[-1].high) == (15.0, 20.0, 25.0)
