@@ -14,8 +14,11 @@ and the same budget for every mode, until the champion is confirmed at 200.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import itertools
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -83,6 +86,35 @@ def waits_in_slices(starts: list[str]) -> list[int]:
     return [later - earlier for spots in places.values() for earlier, later in itertools.pairwise(spots)]
 
 
+def erl(command: list[str]) -> str:
+    """What a command prints. It ends with this process, however that ends: the tournament notices that its parent left.
+
+    A signal to this process ends the command first: it saves and leaves, its members with it.
+    """
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=_die_with_parent)
+
+    def leave(number: int, frame: object) -> None:
+        process.terminate()
+        process.wait(timeout=60)
+        sys.exit(128 + number)
+
+    handlers = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        out, _ = process.communicate()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return out
+
+
+def _die_with_parent() -> None:
+    """Linux: SIGTERM to the child when this process is gone, a kill -9 included."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
 def train(mode: str, seed: int, slots: int, budget: int) -> dict:
     """One real tournament: wall time and env steps until its champion was confirmed at the target."""
     with tempfile.TemporaryDirectory(prefix="erl-tournament-") as folder:
@@ -93,9 +125,8 @@ def train(mode: str, seed: int, slots: int, budget: int) -> dict:
             f"tournament.budget.steps={budget}",
         ]  # fmt: skip
         began = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        summary = json.loads(erl(command))
         wall = time.perf_counter() - began
-        summary = json.loads(done.stdout)
     row = {"mode": mode, "seed": seed, "reached": summary["target_reached"], "steps": summary["steps"],
            "seconds": round(wall, 1), "score": summary["score"], "slices": summary["slices"]}  # fmt: skip
     print(json.dumps(row), file=sys.stderr, flush=True)
@@ -125,7 +156,7 @@ def refill(slots: int) -> dict:
         command = [sys.executable, "-m", "erlcli", "tournament", "tournament_lunarlander", "--slots", str(slots),
                    "--run-dir", str(root), "--json", "--set", "tournament.slice.steps=8192", "--set",
                    "tournament.budget.steps=400_000", "--set", "train.target_return=1e9"]  # fmt: skip
-        subprocess.run(command, capture_output=True, check=True)
+        erl(command)
         rows = read(root / "journal.jsonl")
     ends = [row for row in rows if row["event"] == "slice_end" and "setup_seconds" in row]
     setups = sorted(row["setup_seconds"] for row in ends)

@@ -82,6 +82,7 @@ class QPolicy(ExploringPolicy):
     """
 
     epsilon: Tensor
+    scores_are_values = True
 
     def __init__(
         self,
@@ -119,6 +120,10 @@ class QPolicy(ExploringPolicy):
     def act_greedy(self, obs: Tensor) -> Tensor:
         """The choice of the largest Q value."""
         return self.values(self.features(obs)).argmax(-1)
+
+    def choice_scores(self, obs: Tensor) -> Tensor:
+        """Q values (N, C)."""
+        return self.values(self.features(obs))
 
 
 class DQN(OffPolicyAlgorithm):

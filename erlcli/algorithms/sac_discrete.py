@@ -88,6 +88,10 @@ class CategoricalPolicy(ExploringPolicy):
         """The likeliest choice."""
         return self.distribution.mode(self.logits(self.features(obs)))
 
+    def choice_scores(self, obs: Tensor) -> Tensor:
+        """Logits (N, C)."""
+        return self.logits(self.features(obs))
+
 
 class DiscreteSAC(OffPolicyAlgorithm):
     """See the module's docstring.

@@ -10,10 +10,12 @@ import typer
 import erlcli
 from erlcli.cli import (
     bench,
+    compare,
     doctor,
     envs,
     eval,
     export,
+    fuse,
     plot,
     ps,
     recipes,
@@ -41,7 +43,9 @@ app.command("tournament")(tournament.tournament)
 app.command("scale")(scale.scale)
 app.command("watch")(watch.watch)
 app.command("export")(export.export)
+app.command("fuse")(fuse.fuse)
 app.command("plot")(plot.plot)
+app.command("compare")(compare.compare)
 app.command("ps")(ps.ps)
 app.command("stop")(stop.stop)
 app.command("bench")(bench.bench)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erlcli.cli.output import count, print_json
+from erlcli.cli.policies import HELP, find_policies, parse_ensemble
 from erlcli.errors import EnvError, RecipeError
-from erlcli.runs.layout import open_run
 
 if TYPE_CHECKING:
     from erlcli.core.types import EnvSpec
@@ -30,10 +30,13 @@ TERMINAL_FPS = 15.0  # more costs a slow connection what nobody sees
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Runs, tournaments or checkpoints.", show_default=False)
+    ],
     episodes: Annotated[int, typer.Option(min=1, help="Exactly so many are played.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Of the fixed set of episodes.")] = 1,
     checkpoint: Annotated[str, typer.Option(help="best, last, a number of steps, or a path.")] = "best",
+    ensemble: Annotated[str | None, typer.Option(help=HELP)] = None,
     num_envs: Annotated[int | None, typer.Option(min=1, help="Stepped together; default: eval.num_envs.")] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the episodes in the env's window.")] = False,
     video: Annotated[Path | None, typer.Option(help="Film the first episode into this .mp4 file.")] = None,
@@ -41,24 +44,27 @@ def evaluate(
     terminal: Annotated[bool, typer.Option("--terminal", help="Show the episodes in this terminal.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
 ) -> None:
-    """Evaluate a trained policy.
+    """Evaluate a trained policy, or several that act as one.
 
     Plays a fixed set of episodes with the deterministic policy and prints
     statistics of return and length. Nothing in the run directory changes.
+
+    Of a tournament the champion plays. With --ensemble, all that are named act
+    as one: mean averages actions or the probabilities of choices, vote takes
+    the choice of the majority; of a tournament the best of its board take part.
     """
     shown = Shown(render, terminal, video, min(video_episodes, episodes) if video is not None else 0)
     shown.check(json_output)
-    layout = open_run(run)
+    chosen = find_policies(runs, checkpoint, parse_ensemble(ensemble))
     with _stop_flag() as stop, _clean_stdout() if json_output else contextlib.nullcontext():
         import torch
 
-        from erlcli.engine.load_policy import load_policy
         from erlcli.envs.offscreen import draw_offscreen
 
         torch.set_num_threads(1)  # like the run's own evaluator
         if not render:
             draw_offscreen()
-        loaded = load_policy(layout, checkpoint)
+        loaded = chosen.load()
         player = Player(loaded, episodes, seed, num_envs or loaded.recipe.eval.num_envs, shown, stop)
         try:
             player.play()
@@ -68,7 +74,7 @@ def evaluate(
             raise
     done = player.scores()
     if done.returns:
-        row = summary(layout.root, loaded, done, seed, video)
+        row = summary(runs[0] if len(runs) == 1 else None, loaded, done, seed, video)
         if json_output:
             print_json(row | {"interrupted": len(done.returns) < episodes})
         else:
@@ -78,16 +84,19 @@ def evaluate(
         raise typer.Exit(INTERRUPTED)
 
 
-def summary(root: Path, loaded: LoadedPolicy, scores: Scores, seed: int, video: Path | None) -> dict[str, Any]:
-    """What `--json` prints."""
-    recipe = loaded.recipe
+def summary(root: Path | None, loaded: LoadedPolicy, scores: Scores, seed: int, video: Path | None) -> dict[str, Any]:
+    """What `--json` prints; `root` is what was named, None for several."""
+    from erlcli.engine.ensemble import algorithms_of
+
+    recipe, rule = loaded.recipe, loaded.facts.get("ensemble")
     return {
-        "run": str(root),
+        "run": str(root) if root is not None else None,
         "env": recipe.env.id,
-        "algorithm": recipe.algorithm.name,
+        "algorithm": algorithms_of(loaded),
         "checkpoint": loaded.facts["checkpoint"],
-        "checkpoint_path": str(loaded.source),
+        "checkpoint_path": str(loaded.source) if rule is None else None,
         "steps": loaded.facts["steps"],
+        "ensemble": None if rule is None else {"rule": rule, "members": loaded.facts["members"]},
         "seed": seed,
         **scores.summary(seed),
         "target_return": recipe.train.target_return,
@@ -104,9 +113,12 @@ def report(row: dict[str, Any]) -> list[str]:
         low, high = row[name]
         return f"  95% CI [{low:.2f}, {high:.2f}]"
 
+    together, what = row["ensemble"], row["checkpoint"]
+    if together is not None:
+        what = f"{together['rule']} of {len(together['members'])} policies"
     many = "1 episode" if row["episodes"] == 1 else f"{row['episodes']} episodes"
     lines = [
-        f"{env}, {row['algorithm']}, {row['checkpoint']}{steps}: {many}, seed {row['seed']}",
+        f"{env}, {row['algorithm']}, {what}{steps}: {many}, seed {row['seed']}",
         f"  return  mean   {row['return_mean']:10.2f}{interval('return_ci')}",
         f"          IQM    {row['return_iqm']:10.2f}{interval('return_iqm_ci')}",
         f"          median {row['return_median']:10.2f}",
@@ -117,6 +129,9 @@ def report(row: dict[str, Any]) -> list[str]:
     ]
     if target is not None:
         lines.append(f"  target         {target:10.2f}  {'' if row['return_mean'] >= target else 'not '}reached")
+    for member in together["members"] if together is not None else ():
+        at = f" at {count(member['steps'])} steps" if member["steps"] is not None else ""
+        lines.append(f"  member  {member['name']:.40}, {member['algorithm']}{at}")
     if row["video"] is not None:
         lines.append(f"  video   {row['video']}")
     return lines

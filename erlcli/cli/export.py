@@ -9,38 +9,44 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from erlcli.cli.output import count, print_json
-from erlcli.runs.layout import open_run
+from erlcli.cli.policies import HELP, find_policies, parse_ensemble
 
 if TYPE_CHECKING:
     from erlcli.export.exporter import Exported
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Runs, tournaments or checkpoints.", show_default=False)
+    ],
     form: Annotated[
         str | None,
         typer.Option("--format", help="onnx, torch or safetensors; default: by the ending of --out, or onnx."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write; default: RUN/export/policy.*")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; default: RUN/export/policy.*, ./ensemble.* of several runs.")
+    ] = None,
     checkpoint: Annotated[
         str, typer.Option(help="best, last, a number of steps, or the path of a checkpoint or snapshot.")
     ] = "best",
+    ensemble: Annotated[str | None, typer.Option(help=HELP)] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
 ) -> None:
-    """Write a run's policy to a file that needs nothing of erl.
+    """Write a policy, or several as one, to a file that needs nothing of erl.
 
     Raw observations go in, the env's own actions come out: normaliser, scaling
     and clipping are inside. The file is loaded again and compared with the
     policy before it is kept.
     """
-    layout = open_run(run)
+    named = find_policies(runs, checkpoint, parse_ensemble(ensemble))
 
-    from erlcli.engine.load_policy import load_policy
     from erlcli.export.exporter import export as write
     from erlcli.export.formats import destination
 
-    chosen, path = destination(layout, form, out)
-    exported = write(layout, load_policy(layout, checkpoint), chosen, path)
+    folder = Path() if named.several else named.layout.root / "export"
+    stem = "policy" if named.ensemble is None else "ensemble"
+    chosen, path = destination(folder / stem, form, out)
+    exported = write(named.layout, named.load(), chosen, path)
     if json_output:
         print_json(exported.to_json())
     else:
@@ -58,6 +64,8 @@ def report(exported: Exported) -> list[str]:
     """What a person wants to know: which file, how exact, how to use it."""
     facts, parity, form = exported.loaded.facts, exported.parity, exported.form
     source = [f"checkpoint {facts['checkpoint']}"]
+    if "members" in facts:
+        source = [f"{facts['ensemble']} of {len(facts['members'])} policies"]
     if facts["steps"] is not None:
         source.append(f"{count(facts['steps'])} steps")
     if "return_mean" in facts:

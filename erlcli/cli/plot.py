@@ -1,4 +1,4 @@
-"""`erl plot`: learning curves of one run or several as a picture."""
+"""`erl plot`: learning curves of runs as a picture; scores, lineage and hyper-parameters of a tournament as three."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ class Across(str, enum.Enum):
 
 
 def plot(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or one tournament.", show_default=False)],
     out: Annotated[
         Path | None,
-        typer.Option(help="A .png or .svg file; default: plots/ in the run, ./learning_curves.png for several."),
+        typer.Option(
+            help="A .png or .svg file; default: plots/ in the run, ./learning_curves.png for several. "
+            "A tournament's three pictures are named after it: FILE-scores.png."
+        ),
     ] = None,
     x: Annotated[Across, typer.Option(help="Env steps, or time of training.")] = Across.steps,
     smooth: Annotated[int, typer.Option(min=1, help="Rows that training curves are averaged over.")] = 1,
@@ -40,12 +43,16 @@ def plot(
         bool, typer.Option("--group", help="One curve, mean and 95% CI, for runs that differ in their seed alone.")
     ] = False,
 ) -> None:
-    """Draw learning curves.
+    """Draw learning curves, or the pictures of a tournament.
 
     Thin lines are training returns, thick ones evaluations with the 95% confidence band of their mean.
+    Of a tournament: its scores and best champion, the family tree, and the values that hyper-parameters got.
     """
+    if any((run / "journal.jsonl").is_file() for run in runs):
+        _plot_tournament(runs, out, x, only_of_runs=smooth != 1 or metric is not None or group)
+        return
     views = [RunView(open_run(run)) for run in runs]
-    path = _checked(out) if out is not None else _default(views, metric)
+    path = checked(out) if out is not None else _default(views, metric)
     for view in views:
         view.refresh()
     from erlcli.engine.plot import Options, metric_names, save
@@ -70,7 +77,54 @@ def plot(
     print(path)
 
 
-def _checked(path: Path) -> Path:
+def _plot_tournament(runs: Sequence[Path], out: Path | None, x: Across, *, only_of_runs: bool) -> None:
+    if len(runs) > 1:
+        raise RecipeError(
+            "erl plot: several paths, and a tournament among them",
+            expected="runs, or one tournament",
+            found=", ".join(map(str, runs[:3])),
+            remedy="erl compare overlays tournaments; members/ID of one are runs",
+        )
+    if only_of_runs:
+        raise RecipeError(
+            "--smooth, --metric and --group: not for a tournament",
+            expected="--out and --x",
+            found=str(runs[0]),
+            remedy=f"erl plot {runs[0]}/members/* takes them",
+        )
+    given = checked(out) if out is not None else None
+
+    def name(picture: str) -> Path:
+        if given is not None:
+            return given.with_name(f"{given.stem}-{picture}{given.suffix}")
+        return runs[0] / "plots" / f"{picture}.png"
+
+    from erlcli.engine.plot_tournament import Story, plot_all
+
+    story = Story.read(runs[0])
+    if not story.progress.scores:
+        raise RecipeError(
+            f"{runs[0]}: no scores yet",
+            expected="a member that was evaluated",
+            found=f"{len(story.progress.board.members)} members without a score",
+            remedy="wait for the first slice; erl ps shows whether the tournament is alive",
+        )
+    try:
+        for path in plot_all(story, name, x.value):
+            print(path)
+    except OSError as error:
+        raise RecipeError(
+            f"{name('scores').parent}: can't be written", expected="a writable place", found=str(error),
+            remedy="another --out",
+        ) from None  # fmt: skip
+
+
+def checked(path: Path) -> Path:
+    """A picture's path.
+
+    Raises:
+        RecipeError: it is none.
+    """
     if path.suffix.lower() not in SUFFIXES or path.is_dir():
         raise RecipeError(
             f"--out {path}: not a picture's name",

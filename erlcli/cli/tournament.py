@@ -82,6 +82,8 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     found = load_tournament(reference, overrides)
     founder(Ledger(), found, founding=True)  # a space that fits nothing is told now
     backend, why = choose_backend(env_config(found.base.env, found.base.env.num_envs))
+    if found.base.env.backend == "auto" and any(key.startswith("env.") for key in found.space.all_keys()):
+        backend, why = "auto", "tournament.search has keys of [env]: chosen for each member"
     found = dataclasses.replace(found, base=resolve(found.base, backend))
     layout = background.place(reference, name, run_dir)
     with background.making(layout):

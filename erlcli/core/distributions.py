@@ -46,6 +46,10 @@ class Distribution(nn.Module, ABC):
     def mode(self, params: Tensor) -> Tensor:
         """The greedy action (B, *action_shape)."""
 
+    def logits(self, params: Tensor) -> Tensor | None:
+        """Logits (B, C) or (B, D, C) of discrete choices; None for continuous actions."""
+        return None
+
     @abstractmethod
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """Log-probability (density for continuous actions) of given actions, (B,)."""
@@ -282,6 +286,10 @@ class Categorical(Distribution):
         """The likeliest choice."""
         return params.argmax(-1)
 
+    def logits(self, params: Tensor) -> Tensor:
+        """The parameters themselves, (B, C)."""
+        return params
+
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """Log-softmax at the chosen index."""
         return params.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
@@ -324,25 +332,26 @@ class MultiCategorical(Distribution):
 
     def sample(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """The Gumbel-max trick in every dimension."""
-        logits = self._logits(params)
+        logits = self.logits(params)
         action = (logits + noise).argmax(-1)
         return action, _chosen(logits, action).sum(-1)
 
     def mode(self, params: Tensor) -> Tensor:
         """The likeliest choice of every dimension."""
-        return self._logits(params).argmax(-1)
+        return self.logits(params).argmax(-1)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """Summed over the dimensions, which are independent."""
-        return _chosen(self._logits(params), action).sum(-1)
+        return _chosen(self.logits(params), action).sum(-1)
 
     def entropy(self, params: Tensor, log_prob: Tensor) -> Tensor:
         """Summed over the dimensions."""
-        log_probs = self._logits(params).log_softmax(-1)
+        log_probs = self.logits(params).log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum((-2, -1))
 
-    def _logits(self, params: Tensor) -> Tensor:
-        return params[..., self.index] + self.padding  # (B, D, C)
+    def logits(self, params: Tensor) -> Tensor:
+        """(B, D, C), padded."""
+        return params[..., self.index] + self.padding
 
 
 def _chosen(logits: Tensor, action: Tensor) -> Tensor:

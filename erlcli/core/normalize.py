@@ -12,6 +12,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+EPSILON = 1e-8  # added to variances
+
+
+def pool(counts: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Moments of R sets of samples taken together.
+
+    Args:
+        counts: (R,) float64 samples in each; fractions are weights.
+        means: (R, *shape).
+        variances: (R, *shape), as of populations.
+
+    Returns:
+        Count (scalar), mean and variance (*shape); where nothing was seen, mean and variance are those of the first.
+    """
+    total = counts.sum()
+    if total == 0:
+        return total, means[0].clone(), variances[0].clone()
+    share = (counts / total).view(-1, *(1,) * (means.ndim - 1))  # (R, 1, ...)
+    mean = (share * means).sum(0)
+    return total, mean, (share * (variances + (means - mean) ** 2)).sum(0)
+
 
 class RunningMoments(nn.Module):
     """Mean and variance of all that was seen, by the parallel formula of Chan, Golub and LeVeque (1979).
@@ -73,7 +94,7 @@ class ObsNormalizer(nn.Module):
         """Take in (B, *shape) observations."""
         self.moments.update(obs)
         self.shift.copy_(self.moments.mean)
-        self.scale.copy_((self.moments.var + 1e-8).rsqrt())
+        self.scale.copy_((self.moments.var + EPSILON).rsqrt())
 
 
 class RewardNormalizer(nn.Module):
@@ -96,7 +117,7 @@ class RewardNormalizer(nn.Module):
 
     def forward(self, reward: Tensor) -> Tensor:
         """(T, N) rewards, scaled by the statistics up to the last update."""
-        scale = (self.moments.var + 1e-8).rsqrt().to(reward.dtype)
+        scale = (self.moments.var + EPSILON).rsqrt().to(reward.dtype)
         return (reward * scale).clamp(-self.clip, self.clip)
 
     @torch.no_grad()

@@ -37,6 +37,7 @@ class Policy(nn.Module, ABC):
         extras: name to (shape, dtype) of what `act` returns beside the action.
         masked: whether it has to be given masks.
         state_size: S, numbers that it remembers of each environment; 0 where it remembers nothing.
+        scores_are_values: whether `choice_scores` gives Q values.
     """
 
     action_shape: tuple[int, ...]
@@ -44,6 +45,7 @@ class Policy(nn.Module, ABC):
     extras: dict[str, tuple[tuple[int, ...], torch.dtype]]
     masked: bool = False
     state_size: int = 0
+    scores_are_values: bool = False
 
     @property
     def plain(self) -> bool:
@@ -97,6 +99,15 @@ class Policy(nn.Module, ABC):
     def _refuse(self, mask: Tensor | None, state: Tensor | None) -> None:
         if mask is not None or state is not None:
             raise TypeError(f"{type(self).__name__} acts on observations alone, and was given a mask or a state")
+
+    def choice_scores(self, obs: Tensor) -> Tensor | None:
+        """What `act_greedy` takes the largest of, for ensembles of policies.
+
+        Returns:
+            (N, C) or (N, D, C) logits, or Q values where `scores_are_values`; what is no choice is below -1e8. None for
+            continuous actions, and for a policy that has no such scores.
+        """
+        return None
 
 
 class VectorPolicy(Policy):
@@ -248,3 +259,7 @@ class ActorPolicy(VectorPolicy):
             features, state = self.memory(features, state)
         params = self.params(features)
         return params if mask is None else legal(params, mask), state
+
+    def choice_scores(self, obs: Tensor) -> Tensor | None:
+        """See `Policy.choice_scores`."""
+        return self.distribution.logits(self.params(self.features(obs)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from erlcli.envs.config import choose_backend, env_config
 from erlcli.recipe.load import AnyRecipe
 
 MAX_ROWS = 20_000
@@ -40,6 +41,11 @@ class Plan:
             iterations(recipe.eval.every_steps, 50),
             iterations(recipe.checkpoint.every_steps, 10),
         )
+
+
+def backend_of(recipe: AnyRecipe) -> str:
+    """The backend that steps a recipe's envs here."""
+    return choose_backend(env_config(recipe.env, recipe.env.num_envs))[0]
 
 
 def resolve(recipe: AnyRecipe, backend: str) -> AnyRecipe:

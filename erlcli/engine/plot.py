@@ -5,10 +5,11 @@ Dimension letters: K points of a curve, R runs of a group, G points of the grid 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -210,36 +211,51 @@ def save(views: Sequence[RunView], path: Path, options: Options | None = None) -
         RecipeError: runs of one group have no steps in common.
         OSError: the file can't be written.
     """
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     options = options or Options()
     series = series_of(views, options)
     unit, name = _unit(series) if options.x == "time" else (1.0, "env steps")
-    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none"}):
-        figure = Figure(figsize=(8, 4.5), layout="constrained", facecolor="white")
-        FigureCanvasAgg(figure)
+    with canvas() as figure:
         axes = figure.add_subplot()
-        _dress(axes, views, series, options)
-        axes.set_xlabel(name)
+        _dress(axes, views, series, options, name)
         for index, one in enumerate(series):
             dash = DASHES[index // len(COLORS) % len(DASHES)]
             _draw(axes, one, COLORS[index % len(COLORS)], dash, unit, alone=len(series) == 1)
         if options.metric is None:
-            _draw_targets(axes, views)
+            draw_targets(axes, [view.status.get("target_return") for view in views])
             if len(views) == 1:
                 _mark_best(axes, views[0], options, unit)
         axes.set_xlim(left=0)
         if axes.get_legend_handles_labels()[0]:
             figure.legend(loc="outside lower center", ncols=min(len(series) + 1, 4), frameon=False)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{os.getpid()}.{path.name}")
-        try:
-            figure.savefig(temporary, dpi=150)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        save_figure(figure, path)
+
+
+@contextlib.contextmanager
+def canvas(inches: tuple[float, float] = (8, 4.5)) -> Iterator[Any]:
+    """A matplotlib figure that needs no display, in the style of all pictures here."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none"}):
+        figure = Figure(figsize=inches, layout="constrained", facecolor="white")
+        FigureCanvasAgg(figure)
+        yield figure
+
+
+def save_figure(figure: Any, path: Path) -> None:  # noqa: ANN401 - matplotlib's Figure
+    """Write a PNG or SVG file, replaced atomically.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        figure.savefig(temporary, dpi=150)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _unit(series: Sequence[Series]) -> tuple[float, str]:
@@ -249,29 +265,43 @@ def _unit(series: Sequence[Series]) -> tuple[float, str]:
     return seconds, f"training time ({name})"
 
 
-def _dress(axes: Any, views: Sequence[RunView], series: Sequence[Series], options: Options) -> None:  # noqa: ANN401
+def _dress(axes: Any, views: Sequence[RunView], series: Sequence[Series], options: Options, across: str) -> None:  # noqa: ANN401
     """Titles, names, grid and frame."""
-    from matplotlib.ticker import EngFormatter
-
     kinds = [(_env_name(view), str(view.status.get("algorithm", ""))) for view in views]
     shared = [names[0] for names in zip(*kinds, strict=True) if len(set(names)) == 1 and names[0]]
-    axes.set_title("  ".join(shared), loc="left", fontsize=11, fontweight="bold")
     explained = "thick: evaluation with 95% CI, thin: training" if options.metric is None else ""
     if len(series) == 1:
         explained = series[0].label
     elif len(series) < len(views):
         explained = "means and 95% CI over runs" + (", thin: training" if options.metric is None else "")
-    axes.set_title(explained, loc="right", fontsize=9, color="0.4")
+    dress(axes, "  ".join(shared), explained, across, options.x)
     axes.set_ylabel("return" if options.metric is None else options.metric)
-    if options.x == "steps":
+    if not any(one.lines for one in series):
+        axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="0.5")
+
+
+def dress(axes: Any, title: str, explained: str, label: str, across: str) -> None:  # noqa: ANN401 - matplotlib's Axes
+    """Titles, grid and frame.
+
+    Args:
+        axes: to dress.
+        title: on the left.
+        explained: on the right, smaller.
+        label: of the horizontal axis.
+        across: `steps` for short numbers there.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    axes.set_title(explained, loc="right", fontsize=9, color="0.4")
+    axes.set_xlabel(label)
+    if across == "steps":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("0.6")
     axes.tick_params(color="0.6")
-    if not any(one.lines for one in series):
-        axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="0.5")
 
 
 def _env_name(view: RunView) -> str:
@@ -293,9 +323,9 @@ def _draw(axes: Any, series: Series, color: str, dash: str, unit: float, *, alon
             axes.fill_between(x, line.low, line.high, color=color, alpha=0.2 if alone else 0.15, linewidth=0)
 
 
-def _draw_targets(axes: Any, views: Sequence[RunView]) -> None:  # noqa: ANN401 - matplotlib's Axes
-    targets = {float(view.status["target_return"]) for view in views if _is_number(view.status.get("target_return"))}
-    for target in sorted(targets):
+def draw_targets(axes: Any, targets: Sequence[Any]) -> None:  # noqa: ANN401 - matplotlib's Axes
+    """Dashed lines at the returns that were to be reached; what is no number is passed over."""
+    for target in sorted({float(target) for target in targets if _is_number(target)}):
         axes.axhline(target, color="0.45", linestyle=(0, (5, 4)), linewidth=1, zorder=1)
         axes.annotate(
             f"target {target:g}", (0.01, target), xycoords=axes.get_yaxis_transform(), xytext=(0, 3),

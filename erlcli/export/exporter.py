@@ -64,6 +64,8 @@ class Exported:
             "checkpoint": self.loaded.facts["checkpoint"],
             "checkpoint_path": str(self.loaded.source),
             "steps": self.loaded.facts["steps"],
+            "ensemble": self.loaded.facts.get("ensemble"),
+            "members": self.loaded.facts.get("members"),
             "inputs": [port.to_json() for port in self.inputs],
             "outputs": [port.to_json() for port in self.outputs],
         }

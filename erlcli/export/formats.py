@@ -14,7 +14,6 @@ from erlcli.errors import RecipeError
 from erlcli.export import onnx, safetensors, torch_export
 from erlcli.export.greedy import GreedyPolicy
 from erlcli.export.parity import Runtime
-from erlcli.runs.layout import RunLayout
 
 Write = Callable[[GreedyPolicy, EnvSpec, dict[str, Any], Path], None]
 
@@ -50,11 +49,11 @@ FORMATS = {
 }
 
 
-def destination(layout: RunLayout, name: str | None, out: Path | None) -> tuple[Format, Path]:
+def destination(default: Path, name: str | None, out: Path | None) -> tuple[Format, Path]:
     """Format and file that a user means.
 
     Args:
-        layout: the run, whose `export` folder is the default place.
+        default: the file where `out` says none, without its ending.
         name: of a format; None for that of `out`'s ending, or ONNX.
         out: the file; None for the default place.
 
@@ -73,7 +72,7 @@ def destination(layout: RunLayout, name: str | None, out: Path | None) -> tuple[
             found=name,
             remedy=f"did you mean {close[0]}?" if close else "--format onnx is what most runtimes read",
         )
-    path = out if out is not None else layout.root / "export" / f"policy{form.suffix}"
+    path = out if out is not None else default.with_name(default.name + form.suffix)
     if path.suffix != form.suffix:
         raise RecipeError(
             f"--out {path}: not an ending of --format {form.name}",

@@ -19,6 +19,7 @@ import erlcli
 from erlcli.core.actions import ActionMap
 from erlcli.core.policy import Policy
 from erlcli.core.types import ActionSpace, EnvSpec
+from erlcli.engine.ensemble import algorithms_of
 from erlcli.engine.load_policy import LoadedPolicy
 from erlcli.runs.layout import RunLayout
 
@@ -160,16 +161,24 @@ def example(policy: Policy, spec: EnvSpec, batch: int = 3) -> Example:
 def facts(layout: RunLayout, loaded: LoadedPolicy) -> dict[str, Any]:
     """What every file says about itself: JSON values, no paths of this machine."""
     recipe, wanted = loaded.recipe, ("steps", "version", "return_mean", "return_std", "episodes")
+    members = loaded.facts.get("members")
+    alone: dict[str, Any] = {
+        "seed": recipe.train.seed,
+        "network": recipe.network.model_dump(mode="json"),
+        "normalize": recipe.normalize.model_dump(mode="json"),
+    }
+    together: dict[str, Any] = {
+        "ensemble": loaded.facts.get("ensemble"),
+        "members": [{k: v for k, v in one.items() if not k.startswith("checkpoint")} for one in members or ()],
+    }
     return {
         "made_by": f"erlcli {erlcli.__version__}",
         "env": recipe.env.id,
-        "algorithm": recipe.algorithm.name,
+        "algorithm": algorithms_of(loaded),
         "run": layout.root.resolve().name,
-        "seed": recipe.train.seed,
         **{name: loaded.facts[name] for name in wanted if loaded.facts.get(name) is not None},
         "inputs": [port.to_json() for port in inputs(loaded.policy, loaded.spec)],
         "outputs": [port.to_json() for port in outputs(loaded.policy, loaded.spec)],
         "spaces": loaded.spec.to_json(),
-        "network": recipe.network.model_dump(mode="json"),
-        "normalize": recipe.normalize.model_dump(mode="json"),
+        **(alone if members is None else together),
     }

@@ -126,6 +126,16 @@ def maximum(x: Array, y: Array) -> Array:
     return np.maximum(x, y)
 
 
+def amax(x: Array, axis: Shape | int | None = None, keepdims: bool = False) -> Array:
+    """Largest value along axes."""
+    return np.asarray(x.max(_axes(axis), keepdims=keepdims))
+
+
+def amin(x: Array, axis: Shape | int | None = None, keepdims: bool = False) -> Array:
+    """Smallest value along axes."""
+    return np.asarray(x.min(_axes(axis), keepdims=keepdims))
+
+
 def mean(x: Array, axis: Shape | int | None = None, keepdims: bool = False) -> Array:
     """Mean along axes."""
     return np.asarray(x.mean(_axes(axis), keepdims=keepdims))
@@ -243,8 +253,8 @@ def _axes(axis: Shape | int | None) -> Any:  # noqa: ANN401 - what numpy takes
 OPS: dict[str, Callable[..., Any]] = {
     function.__name__.rstrip("_"): function
     for function in (
-        add, addcmul, argmax, cast, chunk, clamp, concat, div, elu, exp, flatten, gelu, gru_cell, index, invert, item,
-        layer_norm, linear, lstm_cell, masked_fill, maximum, mean, minimum, mul, relu, reshape, select, sigmoid, silu,
-        slice_, softmax, softplus, split, squeeze, sub, sum, tanh, unsqueeze,
+        add, addcmul, amax, amin, argmax, cast, chunk, clamp, concat, div, elu, exp, flatten, gelu, gru_cell, index,
+        invert, item, layer_norm, linear, lstm_cell, masked_fill, maximum, mean, minimum, mul, relu, reshape, select, sigmoid,
+        silu, slice_, softmax, softplus, split, squeeze, sub, sum, tanh, unsqueeze,
     )
 }  # fmt: skip

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from erlcli.core.normalize import ObsNormalizer
 from erlcli.core.policy import Policy
+from erlcli.core.policy_ensemble import DiscreteEnsemble
 from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec
 from erlcli.errors import ErlError
 from erlcli.export.greedy import MASK, STATE, GreedyPolicy, Port, outputs, taken_apart
@@ -75,7 +76,7 @@ def check(greedy: GreedyPolicy, spec: EnvSpec, runtime: Runtime, what: str) -> P
     Raises:
         ErlError: they differ by more than rounding.
     """
-    obs, others = observations(greedy, spec), other_inputs(greedy.policy, spec)
+    obs, others = _clear(greedy, observations(greedy, spec)), other_inputs(greedy.policy, spec)
     wanted, found = run(torch_runtime(greedy, spec), obs, others), run(runtime, obs, others)
     _check_form(outputs(greedy.policy, spec)[0], wanted[0], found[0], what)
     # What rounding alone may do depends on the network: every weight is moved by one unit in its last place.
@@ -134,6 +135,16 @@ def other_inputs(policy: Policy, spec: EnvSpec) -> dict[str, Array]:
         state[::2] = 0.0
         found[STATE] = state
     return found
+
+
+def _clear(greedy: GreedyPolicy, obs: Array) -> Array:
+    """The observations; for a vote, without those at which rounding may change a member's mind, and with it a count."""
+    if not isinstance(greedy.policy, DiscreteEnsemble):
+        return obs
+    clear = greedy.policy.is_clear(torch.from_numpy(obs)).numpy()
+    if not clear.any():
+        return obs
+    return np.where(clear.reshape(-1, *(1,) * (obs.ndim - 1)), obs, obs[np.flatnonzero(clear)[0]])
 
 
 def run(runtime: Runtime, obs: Array, others: dict[str, Array] | None = None) -> Outputs:

@@ -29,6 +29,7 @@ ATEN = {
     "masked_fill.Scalar": "masked_fill", "bitwise_not.default": "invert", "lstm_cell.default": "lstm_cell",
     "gru_cell.default": "gru_cell",
     "unsqueeze.default": "unsqueeze", "squeeze.dim": "squeeze", "to.dtype": "cast", "_to_copy.default": "cast",
+    "amax.default": "amax", "amin.default": "amin",
 }  # fmt: skip
 """ATen operations to those of a program."""
 SAME = ("alias.default", "clone.default", "contiguous.default", "detach.default", "dropout.default")

@@ -193,6 +193,10 @@ class Space:
         merged.pop(NAME, None)
         return merged
 
+    def all_keys(self) -> set[str]:
+        """Every key that is searched for any algorithm, `algorithm.name` included."""
+        return {*self.common, *(key for subtree in self.subtrees.values() for key in subtree)}
+
     def algorithm_of(self, settings: Mapping[str, Any]) -> str:
         """The algorithm of a member."""
         return str(settings.get(NAME, self.algorithm))

@@ -71,7 +71,10 @@ class EvaluationSection(Section):
 
     episodes: int = Field(20, ge=2, description="Episodes after each slice, the same ones for all members.")
     score: Literal["mean", "lower_bound"] = Field(
-        "mean", description="Ranks by the mean return, or by the lower bound of its 95 % confidence interval."
+        "lower_bound", description="Ranks by the mean return, or by the lower bound of its 95 % confidence interval."
+    )
+    recheck: bool = Field(
+        True, description="Play a member again, on fresh episodes, before it becomes a parent for the first time."
     )
     confirm_episodes: int = Field(
         50, ge=2, description="Fresh episodes that a member has to prove itself in before it becomes champion."
@@ -88,6 +91,9 @@ class TournamentSection(Section):
     members: int = Field(8, ge=1, le=100_000, description="Members at the start.")
     leaderboard: Count | Auto = Field("auto", description="Places on the leaderboard; auto is one a member.")
     burn_in: int = Field(1, ge=1, description="Slices that a founder trains before it is judged.")
+    patience: int = Field(
+        2, ge=1, description="Children that may fall clearly short of a member's score before it gives up its place."
+    )
     pods_per_member: int = Field(
         1, ge=1, le=64, description="Seeds that each member trains with; their weights are averaged after the slice."
     )

@@ -44,7 +44,7 @@ def tournament_request(path: Path, kind: TournamentKind, **facts: Any) -> str:  
     Args:
         path: the tournament's directory.
         kind: what to do: `kill` or `clone` with the fact `member` (its id), `slots` with the fact `slots` (the list of
-            places to train at from now on), or `pause`, `resume` or `stop`.
+            places to train at from now on) or `count` (how many), or `pause`, `resume` or `stop`.
         facts: of the request.
 
     Returns:

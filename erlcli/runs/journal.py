@@ -133,6 +133,7 @@ class Board:
         updated: time of the last row.
         seq: number of the last row.
         skipped: rows that say nothing that is understood.
+        answers: to requests of users by their ids: why they were refused, or nothing.
     """
 
     def __init__(self) -> None:
@@ -141,6 +142,7 @@ class Board:
         self.changes: dict[str, list[Change]] = {}
         self.started = self.updated = 0.0
         self.seq = self.skipped = 0
+        self.answers: dict[str, str] = {}
         self._ranks: dict[int, Member] = {}
 
     def add(self, row: Row) -> bool:
@@ -161,6 +163,8 @@ class Board:
             return False
         self.seq, self.updated = seq, time
         self.started = self.started or time
+        if isinstance(request := row.get("request"), str):
+            self.answers[request] = str(row.get("reason") or "refused") if row["event"] == "refuse" else ""
         return True
 
     @property

@@ -14,6 +14,7 @@ from erlcli.errors import RecipeError
 from erlcli.recipe.space import Settings
 from erlcli.recipe.tournament import TournamentRecipe
 from erlcli.runs.jsonl import Row
+from erlcli.tournament.board import board, retire, succession
 from erlcli.tournament.draws import derive, random_of, state_of
 from erlcli.tournament.ledger import Entry, Ledger
 from erlcli.tournament.selection import draw, probabilities
@@ -27,11 +28,11 @@ class Task:
     """What a slot is to do: train a slice and evaluate it, or only evaluate.
 
     Attributes:
-        kind: `confirm` evaluates with fresh seeds.
+        kind: `confirm` and `again` evaluate with fresh seeds: a contender for the crown, and who is to be a parent.
         member: id.
     """
 
-    kind: Literal["slice", "evaluate", "confirm"]
+    kind: Literal["slice", "evaluate", "confirm", "again"]
     member: str
 
 
@@ -54,10 +55,11 @@ def settle(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         return row
     best = contender(ledger)
     if best is not None and best.confirmed == best.scored:
-        facts = {"rank": 1, "steps": best.scored, "value": best.value, "mean": best.member.score}
+        mean = best.fresh.mean if best.fresh is not None else best.member.score
+        facts = {"rank": 1, "steps": best.scored, "value": best.value, "mean": mean}
         return {"event": "promote", "member": best.id, **facts}
     if recipe.section.mode == "tournament" and best is None:
-        return _overflow(ledger, recipe)
+        return succession(ledger, recipe) or _overflow(ledger, recipe)
     if recipe.section.mode == "generational":
         return _turnover(ledger, recipe)
     return None
@@ -141,8 +143,17 @@ def assign(ledger: Ledger, recipe: TournamentRecipe, busy: Set[str]) -> Task | R
     if waiting:
         return Task("slice", waiting[0].id)
     if recipe.section.mode == "tournament":
-        return breed(ledger, recipe, idle=not busy and not ledger.running())
+        row = breed(ledger, recipe, idle=not busy and not ledger.running())
+        return _doubted(row, ledger, recipe, busy) or row
     return None
+
+
+def _doubted(row: Row | None, ledger: Ledger, recipe: TournamentRecipe, busy: Set[str]) -> Task | None:
+    """Who is to become a parent, if its score may be luck: it is played again first, and may not be chosen then."""
+    if row is None or row["event"] != "select" or not recipe.section.evaluation.recheck:
+        return None
+    entry = ledger.alive[row["chosen"]]
+    return Task("again", entry.id) if entry.fresh is None and entry.id not in busy else None
 
 
 def breed(ledger: Ledger, recipe: TournamentRecipe, *, idle: bool) -> Row | None:
@@ -155,7 +166,7 @@ def breed(ledger: Ledger, recipe: TournamentRecipe, *, idle: bool) -> Row | None
     """
     seq = ledger.board.seq + 1
     random = random_of(seed_of(recipe), seq)
-    ranked = [entry for entry in ledger.ranked() if not is_done(entry, recipe)]
+    ranked = [entry for entry in board(ledger, recipe) if not is_done(entry, recipe)]
     fresh = random.random() < recipe.section.mutation.fresh
     if fresh or (not ranked and idle and not ledger.alive):
         return founder(ledger, recipe, founding=False)
@@ -295,16 +306,17 @@ def _resolve_units(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         crew = [*([fused] if fused is not None else []), *pods]
         best = max(crew, key=lambda entry: entry.value or 0.0)
         worst = next(entry for entry in reversed(crew) if entry is not best)
-        return _retire(worst, f"its unit goes on as {best.id}")
+        return retire(worst, f"its unit goes on as {best.id}")
     return None
 
 
 def _overflow(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     """The last of a leaderboard that has more members than places; a contender is heard first."""
-    mature = [entry for entry in ledger.ranked() if entry.slices >= goal(entry, ledger, recipe) and not entry.running]
-    if len(mature) <= recipe.leaderboard:
-        return None
-    return _retire(mature[-1], f"lowest of {len(mature)} on a board of {recipe.leaderboard}")
+    ranked, places = ledger.ranked(), recipe.leaderboard
+    for entry in reversed(ranked[places:]):
+        if entry.slices >= goal(entry, ledger, recipe) and not entry.running and not entry.begun:
+            return retire(entry, f"no place among the {places} best")
+    return None
 
 
 def _exploit(ledger: Ledger, recipe: TournamentRecipe, waiting: Sequence[Entry], busy: Set[str]) -> Row | None:
@@ -319,7 +331,7 @@ def _exploit(ledger: Ledger, recipe: TournamentRecipe, waiting: Sequence[Entry],
     entry, worst = waiting[0], int(section.selection.share * len(ranked))
     if entry not in ranked[len(ranked) - worst :] or (ranked[0].value or 0.0) <= (entry.value or 0.0):
         return None
-    return _retire(entry, f"among the worst {worst} of {len(ranked)}: replaced by a child of a better one")
+    return retire(entry, f"among the worst {worst} of {len(ranked)}: replaced by a child of a better one")
 
 
 def _turnover(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
@@ -330,7 +342,7 @@ def _turnover(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     old = [entry for entry in alive if entry.generation < now]
     for entry in reversed(old):
         if entry.id not in ledger.survivors:
-            return _retire(entry, f"not among the best {len(ledger.survivors)} of generation {now - 1}")
+            return retire(entry, f"not among the best {len(ledger.survivors)} of generation {now - 1}")
     units = len({entry.unit for entry in alive})
     if now and units < section.members and any(not is_done(entry, recipe) for entry in alive):
         row = breed(ledger, recipe, idle=False)
@@ -339,7 +351,7 @@ def _turnover(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     if several and old:  # a survivor's next pods start from it, then it leaves
         entry = old[0]
         if any(other.member.parent is entry.member and other.generation == now for other in alive):
-            return _retire(entry, "its pods go on with its settings")
+            return retire(entry, "its pods go on with its settings")
         return _spawn(ledger, recipe, entry.id, dict(entry.member.parameters))
     if not alive and ledger.founded >= section.members:
         return founder(ledger, recipe, founding=False)
@@ -355,7 +367,3 @@ def _turnover(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         return None
     survivors = [entry.id for entry in ranked[: max(1, round(section.survivors * section.members))]]
     return {"event": "generation", "number": now + 1, "survivors": survivors}
-
-
-def _retire(entry: Entry, reason: str) -> Row:
-    return {"event": "retire", "member": entry.id, "reason": reason}

@@ -7,7 +7,7 @@ Rows beyond those that readers know, and facts beside theirs:
 | spawn | unit, pods (of the unit), generation, founder, fused (whose weights were averaged), request |
 | slice_start | until_steps or seconds |
 | slice_end | why: budget, done (a lineage's whole budget), failed, stopped, lost; seconds; reason of a failure |
-| evaluate | kind: slice or confirm; seed |
+| evaluate | kind: slice, confirm or again; fresh {mean, std, episodes}: of those that no score was chosen by |
 | generation | number, survivors: a new generation begins |
 | pause, resume, stop, refuse, finish | request, reason |
 | open | an orchestrator takes over |
@@ -15,12 +15,14 @@ Rows beyond those that readers know, and facts beside theirs:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from erlcli.runs.journal import Board, Member
 from erlcli.runs.jsonl import Row
+from erlcli.tournament.scores import Sample
 
 COMPLETE = ("budget", "done")  # why a slice ended that was trained to its end
 
@@ -43,6 +45,9 @@ class Entry:
         scored: steps at which it was evaluated last; -1 before.
         confirmed: steps at which it was evaluated with fresh seeds; -1 before.
         value: by which it is ranked; None before it is scored.
+        sample: of all episodes that were played with the weights it was scored with; None before.
+        upper: bound of the confidence interval of its mean.
+        fresh: of those episodes that came after the first score; None while there are none.
         failures: slices in a row that failed.
         served: number of the row by which it got a slot last, or was spawned.
         parked: whether its slot was taken away.
@@ -61,6 +66,9 @@ class Entry:
     scored: int = -1
     confirmed: int = -1
     value: float | None = None
+    sample: Sample | None = None
+    upper: float = math.inf
+    fresh: Sample | None = None
     failures: int = 0
     served: int = 0
     parked: bool = False
@@ -114,8 +122,8 @@ class Crown:
     Attributes:
         member: its id.
         steps: of the checkpoint.
-        value: confirmed.
-        mean: return that goes with it.
+        value: by which it is ranked.
+        mean: return of fresh episodes.
     """
 
     member: str
@@ -246,8 +254,14 @@ class Ledger:
     def _evaluate(self, entry: Entry, row: Row, before: int) -> None:
         entry.scored = int(row.get("steps", entry.steps))
         entry.value = float(row["ci"][0] if self._lower_bound else row["mean"])
+        entry.upper = float(row["ci"][1])
+        entry.sample = sample_of(row)
+        entry.fresh = sample_of(row["fresh"]) if row.get("fresh") is not None else None
         if row.get("kind") == "confirm":
             entry.confirmed = entry.scored
+        crown = self.crown
+        if crown is not None and (crown.member, crown.steps) == (entry.id, entry.scored) and entry.fresh is not None:
+            self.crown = Crown(crown.member, crown.steps, entry.value, entry.fresh.mean)
 
     def _promote(self, entry: Entry, row: Row, before: int) -> None:
         if row["rank"] == 1:
@@ -308,6 +322,11 @@ _OTHERS: Mapping[str, Callable[[Ledger, Row], None]] = {
     "finish": Ledger._finish,
     "open": Ledger._open,
 }
+
+
+def sample_of(row: Mapping[str, Any]) -> Sample:
+    """What an evaluation's row, or its `fresh`, says."""
+    return Sample(float(row["mean"]), float(row["std"]), int(row["episodes"]))
 
 
 def fold(rows: Iterable[Row], *, lower_bound: bool = False) -> Ledger:

@@ -14,7 +14,7 @@ import shutil
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from erlcli.engine.plan import resolve
+from erlcli.engine.plan import backend_of, resolve
 from erlcli.engine.status import status_row
 from erlcli.errors import DamagedError
 from erlcli.recipe.load import AnyRecipe, dump
@@ -23,6 +23,7 @@ from erlcli.runs.journal import Member
 from erlcli.runs.jsonl import Appender, Row, read_json, sync_path, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament.ledger import Crown, Ledger
+from erlcli.tournament.scores import Sample
 
 FOLDER, CHAMPION, HELD = "members", "champion", "held"
 HEADER = "# A member of a tournament: `erl train` of this file trains it anew, without its parent's weights.\n"
@@ -101,7 +102,7 @@ class MemberStore(Store):
             temporary.recipe.write_text(HEADER + dump(recipe))
             steps = int(row["steps"])
             if row.get("fused"):
-                from erlcli.tournament.fusion import fuse
+                from erlcli.engine.fusion import fuse
 
                 fuse([self._checkpoint(pod) for pod in row["fused"]], temporary.checkpoints / name_of(steps), steps)
             elif member.parent is not None:
@@ -119,29 +120,11 @@ class MemberStore(Store):
 
     def _recipe(self, member: Member) -> AnyRecipe:
         recipe = self.recipe.member(member.parameters, member.seed or 0)
-        return resolve(recipe, recipe.env.backend)
+        return resolve(recipe, backend_of(recipe))  # which may depend on what was drawn
 
     def _checkpoint(self, member: str, steps: int | None = None) -> Path:
-        """A checkpoint of a member, the newest if not told which.
-
-        Raises:
-            DamagedError: there is none.
-        """
-        root = self.path(member)
-        if steps is None:
-            found = _numbered(root / "checkpoints")
-            if found:
-                return found[-1]
-        for folder in (HELD, "checkpoints"):
-            path = root / folder / name_of(steps or 0)
-            if (path / "manifest.json").exists():
-                return path
-        raise DamagedError(
-            f"{root}: no checkpoint at {steps if steps is not None else 'all'}",
-            expected="the one that its children start from",
-            found=", ".join(path.name for path in _numbered(root / "checkpoints")) or "none",
-            remedy="leave members/ as it is while the tournament lasts",
-        )
+        """See `find_checkpoint`."""
+        return find_checkpoint(self.path(member), steps)
 
     def hold(self, member: str, steps: int) -> None:
         """See `Store.hold`."""
@@ -196,6 +179,9 @@ class MemberStore(Store):
         link_folder(checkpoint, layout.checkpoints / f"best-{name}")
         (layout.checkpoints / "best").symlink_to(f"best-{name}")
         state = json.loads((checkpoint / "state.json").read_text())
+        fresh = row.get("fresh")
+        if fresh is not None:  # of the episodes that `crown.mean` is of
+            row = row | fresh | {"ci": list(Sample(fresh["mean"], fresh["std"], fresh["episodes"]).ci)}
         low, high = row["ci"]
         rows = Appender(layout.evals)
         rows.append({"attempt": int(state["attempt"]), "steps": crown.steps, "version": int(state["version"]),
@@ -227,6 +213,32 @@ class MemberStore(Store):
                 shutil.rmtree(self.path(member.id) / folder, ignore_errors=True)
             gone.append(member.id)
         return gone
+
+
+def find_checkpoint(root: Path, steps: int | None = None) -> Path:
+    """A checkpoint of a member, those that are held included; the newest if not told which.
+
+    Args:
+        root: the member's directory.
+        steps: of the checkpoint.
+
+    Raises:
+        DamagedError: there is none.
+    """
+    if steps is None:
+        found = _numbered(root / "checkpoints")
+        if found:
+            return found[-1]
+    for folder in (HELD, "checkpoints"):
+        path = root / folder / name_of(steps or 0)
+        if (path / "manifest.json").exists():
+            return path
+    raise DamagedError(
+        f"{root}: no checkpoint at {steps if steps is not None else 'all'}",
+        expected="the one that its children start from",
+        found=", ".join(path.name for path in _numbered(root / "checkpoints")) or "none",
+        remedy="leave members/ as it is while the tournament lasts",
+    )
 
 
 def name_of(steps: int) -> str:

@@ -20,7 +20,7 @@ from erlcli.runs import control
 from erlcli.runs.journal import FILE
 from erlcli.runs.jsonl import Row, write_json
 from erlcli.runs.layout import RunLayout
-from erlcli.tournament import evolve
+from erlcli.tournament import board, evolve
 from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.draws import derive
 from erlcli.tournament.evolve import Task
@@ -58,7 +58,7 @@ class Orchestrator:
         self.ledger = Ledger(lower_bound=recipe.section.evaluation.score == "lower_bound")
         for row in self.journal.rows:
             self.ledger.add(row)
-        self._scores: dict[str, Row] = {}  # the last confirmation of each member
+        self._scores: dict[str, Row] = {}  # the last score on fresh episodes of each member
         for row in self.journal.rows:
             self._remember(row)
         self.busy: dict[str, Task] = {}
@@ -189,10 +189,12 @@ class Orchestrator:
                 self.store.hold(entry.id, entry.scored)
             left = None if section.slice.seconds is None else max(section.slice.seconds - entry.used_seconds, 1.0)
             order = Order(entry.id, run, True, entry.until, left, None, episodes, seed)
-        elif task.kind == "confirm":
+        elif task.kind in board.FRESH:
             checkpoint = self.store.scored_checkpoint(entry.id, entry.scored)
-            seed = derive(evolve.seed_of(self.recipe), "confirm", entry.id, entry.scored)
-            episodes = section.evaluation.confirm_episodes
+            played = entry.sample.episodes if entry.sample is not None else 0
+            seed = derive(evolve.seed_of(self.recipe), "confirm", entry.id, entry.scored, played)
+            if task.kind == "confirm":
+                episodes = section.evaluation.confirm_episodes
             order = Order(entry.id, run, False, None, None, checkpoint, episodes, seed, "confirm")
         else:
             order = Order(entry.id, run, False, None, None, str(entry.steps), episodes, seed)
@@ -261,11 +263,9 @@ class Orchestrator:
 
     def _score(self, member: str, task: Task, facts: Row) -> None:
         entry = self.ledger.alive.get(member)
-        if entry is None or (task.kind == "confirm" and int(facts["steps"]) != entry.scored):
+        if entry is None or (task.kind in board.FRESH and int(facts["steps"]) != entry.scored):
             return
-        kind = "confirm" if task.kind == "confirm" else "slice"
-        row = {"event": "evaluate", "member": member, "kind": kind}
-        self._note(self._unwritten, row | {key: facts[key] for key in ("steps", "mean", "std", "episodes", "ci")})
+        self._note(self._unwritten, board.evaluation(entry, task.kind, facts))
 
     def _fail(self, report: Report, *, training: bool) -> None:
         """A slice or an evaluation that failed: again, elsewhere, or never again."""
@@ -355,7 +355,7 @@ class Orchestrator:
         batch.append(numbered)
 
     def _remember(self, row: Row) -> None:
-        if row.get("event") == "evaluate" and row.get("kind") == "confirm":
+        if row.get("event") == "evaluate" and row.get("kind") in board.FRESH:
             self._scores[row["member"]] = row
 
     def _write_status(self, state: str, code: int | None = None, error: ErlError | None = None) -> None:

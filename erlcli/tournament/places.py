@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from erlcli.tournament.orchestrator import Orchestrator
 
 
+MOST = 4096  # slots
+
+
 class Places:
     """Answers requests, and changes the slots.
 
@@ -57,7 +60,12 @@ class Places:
     def _scale(self, row: Row, request: str) -> None:
         """Other slots: members at those that go are checkpointed and parked."""
         names = [str(name) for name in row["slots"]] if isinstance(row.get("slots"), list) else []
+        board = self._o.ledger.board
         try:
+            if isinstance(row.get("count"), int):
+                order = {member.id: place for place, member in enumerate(board.ranking(), start=1)}
+                ranks = {slot: order[task.member] for slot, task in self._o.busy.items()}
+                names = slots.resized(board.slots, ranks, min(max(row["count"], 0), MOST))
             slots.lay_out(names, (0,))
             self._o.backend.resize([*names, *(slot for slot in self._o.busy if slot not in names)])
         except ErlError as error:

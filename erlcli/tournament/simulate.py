@@ -2,6 +2,8 @@
 
 Tests and benchmarks run the real orchestrator on it, with the real journal on a real disk. Simulated members learn by
 a formula: each step adds to what they know, the more so the closer their step size is to a best one; a child inherits.
+On top of that a slice throws them off their learning curve, up or down, which the next slices forget: a member that was
+scored at a good moment looks better than its children will.
 """
 
 from __future__ import annotations
@@ -35,11 +37,15 @@ class Simulated:
         steps: of the newest checkpoint.
         knowledge: in steps of the best rate.
         speed: share of a step that is learnt from.
+        form: how far its newest weights are above their learning curve.
+        levels: true mean return by steps of the checkpoints.
     """
 
     steps: int
     knowledge: float
     speed: float
+    form: float = 0.0
+    levels: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -50,9 +56,11 @@ class MemoryStore(Store):
         members: by id.
         crowned: champions, in order.
         slice_steps: for the scale of what is learnt.
+        wobble: standard deviation of what a slice does to a member's form, of which it forgets half.
     """
 
     slice_steps: int = 1000
+    wobble: float = 0.0
     members: dict[str, Simulated] = field(default_factory=dict)
     crowned: list[Crown] = field(default_factory=list)
 
@@ -70,7 +78,9 @@ class MemoryStore(Store):
         if missing := [name for name in sources if name not in self.members]:
             raise DamagedError(f"{missing[0]}: no checkpoint")
         knowledge = sum(self.members[name].knowledge for name in sources) / max(len(sources), 1)
-        self.members[member.id] = Simulated(int(row["steps"]), knowledge, speed)
+        form = sum(self.members[name].form for name in sources) / max(len(sources), 1)
+        self.members[member.id] = Simulated(int(row["steps"]), knowledge, speed, form)
+        self._settle(self.members[member.id])
 
     def hold(self, member: str, steps: int) -> None:
         """Nothing here is ever removed."""
@@ -95,14 +105,28 @@ class MemoryStore(Store):
     def train(self, member: str, to_steps: int) -> None:
         """A checkpoint further on."""
         files = self.members[member]
-        files.knowledge += max(to_steps - files.steps, 0) * files.speed
+        trained = max(to_steps - files.steps, 0)
+        share = min(trained / self.slice_steps, 1.0)
+        files.knowledge += trained * files.speed
         files.steps = max(to_steps, files.steps)
+        luck = _normal(member, files.steps, 0)
+        files.form += share * (self.wobble * luck - files.form / 2)
+        self._settle(files)
 
-    def mean(self, member: str, seed: int, noise: float) -> float:
-        """What an evaluation gives."""
-        learnt = 1.0 - math.exp(-self.members[member].knowledge / (FULL * self.slice_steps))
-        luck = Random(derive(seed, member, self.members[member].steps)).random() - 0.5
-        return -100.0 + 400.0 * learnt + noise * luck
+    def _settle(self, files: Simulated) -> None:
+        learnt = 1.0 - math.exp(-files.knowledge / (FULL * self.slice_steps))
+        files.levels[files.steps] = -100.0 + 400.0 * learnt + files.form
+
+    def mean(self, member: str, steps: int, seed: int, error: float) -> float:
+        """What an evaluation of the checkpoint at `steps` gives; `error` is its standard error."""
+        files = self.members[member]
+        return files.levels.get(steps, files.levels[files.steps]) + error * _normal(member, steps, seed)
+
+
+def _normal(member: str, steps: int, seed: int) -> float:
+    """A standard normal draw, always the same for the same arguments (Box and Muller)."""
+    random = Random(derive(seed, member, steps))
+    return math.sqrt(-2.0 * math.log(1.0 - random.random())) * math.cos(2.0 * math.pi * random.random())
 
 
 @dataclass
@@ -123,7 +147,7 @@ class SimulatedBackend(Backend):
         store: of the members.
         slice_seconds: that a slice takes, by member and number of the order.
         evaluate_seconds: that an evaluation takes.
-        noise: width of the luck in an evaluation.
+        noise: standard deviation of an episode's return.
         charge: whether the time that the orchestrator really takes passes for the slots, too.
         fails: an error for an order, as `ErlError.to_json` gives it with `oom` beside it; None for one that works.
     """
@@ -232,9 +256,10 @@ class SimulatedBackend(Backend):
             return Report(slot, order.member, "trained", {**facts, "why": "budget"})
         del self._jobs[slot]
         self._free(slot, job, due)
-        mean = self.store.mean(order.member, order.eval_seed, self._noise)
         steps = int(order.checkpoint) if order.checkpoint is not None else self.store.members[order.member].steps
-        facts = {"steps": steps, "mean": mean, "std": self._noise, "ci": [mean - 1.0, mean + 1.0]}
+        spread = self._noise / math.sqrt(order.episodes)
+        mean = self.store.mean(order.member, steps, order.eval_seed, spread)
+        facts = {"steps": steps, "mean": mean, "std": self._noise, "ci": [mean - 1.96 * spread, mean + 1.96 * spread]}
         return Report(slot, order.member, "scored", {**facts, "episodes": order.episodes})
 
     def _free(self, slot: str, job: _Job, at: float) -> None:

@@ -6,6 +6,7 @@ slots can be taken up again.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -182,6 +183,30 @@ def shrink(names: Sequence[str], ranks: dict[str, int], count: int) -> list[str]
     """
     order = sorted(range(len(names)), key=lambda i: (ranks.get(names[i], len(ranks) + 1), i))
     return [names[i] for i in sorted(order[:count])]
+
+
+def resized(names: Sequence[str], ranks: dict[str, int], count: int) -> list[str]:
+    """So many slots: the best of those there are, or further cores.
+
+    Args:
+        names: slots there are.
+        ranks: as of `shrink`.
+        count: that there are to be.
+
+    Raises:
+        RecipeError: more are wanted on GPUs, of which somebody has to say which.
+    """
+    if count <= len(names):
+        return shrink(names, ranks, count)
+    if any(not name.startswith("cpu:") for name in names):
+        raise RecipeError(
+            f"{count} slots: more than the tournament has on its GPUs",
+            expected="a list of GPUs",
+            found=", ".join(names),
+            remedy="erl scale TOURNAMENT --gpus LIST --per-gpu K",
+        )
+    further = (f"cpu:{i}" for i in range(count + len(names)) if f"cpu:{i}" not in names)
+    return [*names, *itertools.islice(further, count - len(names))]
 
 
 def one_less(names: Sequence[str], gpu: int) -> list[str] | None:

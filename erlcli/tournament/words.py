@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from erlcli.runs.journal import Journal
 from erlcli.runs.jsonl import Row, read_json
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.progress import of
 from erlcli.runs.text import count
 
 
 def summary(layout: RunLayout) -> Row:
-    """A tournament in one JSON object: its status, and what its journal says about the champion."""
-    status, journal = read_json(layout.status) or {}, Journal(layout.root)
-    journal.refresh()
-    champion = journal.board.champion
+    """A tournament in one JSON object: its status, and what its journal says about the champion.
+
+    `score` is the champion's mean over fresh episodes, `ci` that of all it has played.
+    """
+    status, progress = read_json(layout.status) or {}, of(layout.root)
+    champion = progress.board.champion
+    fresh = progress.best[-1].mean if progress.best else None
     keys = ("state", "mode", "steps", "total_steps", "seconds", "slices", "target_return", "target_reached")
     return {
         "run": str(layout.root),
         **{key: status.get(key) for key in keys},
-        "members": len(journal.board.members),
+        "members": len(progress.board.members),
         "champion": champion.id if champion is not None else None,
-        "score": champion.score if champion is not None else None,
+        "score": fresh,
         "ci": list(champion.ci) if champion is not None and champion.ci is not None else None,
         "champion_path": str(layout.root / "champion") if champion is not None else None,
     }
@@ -34,7 +37,7 @@ def describe(row: Row) -> str | None:
         return f"{member}: {origin}" + (f"; {changes}" if changes else "")
     if event == "evaluate":
         low, high = row["ci"]
-        what = "confirmed" if row.get("kind") == "confirm" else "scored"
+        what = {"confirm": "confirmed", "again": "played again:"}.get(str(row.get("kind")), "scored")
         return f"{member}: {what} {row['mean']:.1f} [{low:.1f}, {high:.1f}] at {count(row['steps'])} steps"
     if event == "promote":
         return f"champion: {member}, mean return {row['mean']:.1f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,7 @@ class Standings:
         started: seconds since the epoch of the first row.
         updated: seconds since the epoch of the last row.
         skipped: rows of the journal that say nothing that is understood.
+        answers: to requests by their ids: why they were refused, or nothing.
     """
 
     name: str = ""
@@ -102,6 +103,7 @@ class Standings:
     started: float = 0.0
     updated: float = 0.0
     skipped: int = 0
+    answers: Mapping[str, str] = field(default_factory=dict)
 
     def counts(self) -> Counter[str]:
         """Members by state."""
@@ -170,6 +172,7 @@ class StandingsReader:
             started=board.started,
             updated=board.updated,
             skipped=board.skipped,
+            answers=dict(board.answers),
         )
 
     def _entry(self, place: int, member: Member) -> Entry:

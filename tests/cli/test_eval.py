@@ -325,7 +325,7 @@ def in_terminal(layout: RunLayout, monkeypatch: pytest.MonkeyPatch, **options: A
         "video_episodes": 1, "terminal": True, "json_output": False,
     }  # fmt: skip
     try:
-        evaluate(layout.root, **(defaults | options))
+        evaluate([layout.root], **(defaults | options))
     except typer.Exit as leave:
         return stream.getvalue(), leave.exit_code
     return stream.getvalue(), 0
@@ -368,7 +368,7 @@ def test_the_terminal_has_to_be_one(make_run: Callable[..., RunLayout], monkeypa
     monkeypatch.setattr(sys, "stdout", Tty())
     monkeypatch.setenv("TERM", "dumb")
     with pytest.raises(RecipeError, match="no terminal"):
-        evaluate(layout.root, terminal=True, video=None, video_episodes=1, render=False, json_output=False)
+        evaluate([layout.root], terminal=True, video=None, video_episodes=1, render=False, json_output=False)
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

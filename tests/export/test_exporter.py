@@ -77,7 +77,7 @@ def run_file(exported: Exported, obs: np.ndarray) -> np.ndarray:
 
 
 def export_as(layout: RunLayout, name: str, out: Path | None = None) -> Exported:
-    return export(layout, load_policy(layout), *destination(layout, name, out))
+    return export(layout, load_policy(layout), *destination(layout.root / "export" / "policy", name, out))
 
 
 @pytest.fixture(scope="module")
@@ -310,11 +310,11 @@ def test_the_description_of_something_else_is_not_overwritten(make_run: MakeRun)
     assert export_as(layout, "safetensors", again.files[0]).files == again.files  # its own it may replace
 
 
-def test_destination(make_run: MakeRun) -> None:
-    layout = make_run(box((3,), -1.0, 1.0), TORQUE)
-    assert destination(layout, None, None) == (FORMATS["onnx"], layout.root / "export" / "policy.onnx")
-    assert destination(layout, None, Path("a.pt2")) == (FORMATS["torch"], Path("a.pt2"))
-    assert destination(layout, "safetensors", Path("b.safetensors"))[0] is FORMATS["safetensors"]
+def test_destination() -> None:
+    policy = Path("run/export/policy")
+    assert destination(policy, None, None) == (FORMATS["onnx"], Path("run/export/policy.onnx"))
+    assert destination(policy, None, Path("a.pt2")) == (FORMATS["torch"], Path("a.pt2"))
+    assert destination(policy, "safetensors", Path("b.safetensors"))[0] is FORMATS["safetensors"]
     for name, out, message, remedy in (
         ("onx", None, "no such format", "did you mean onnx?"),
         ("onnx", Path("a.pt2"), "not an ending", "a.onnx"),
@@ -322,19 +322,19 @@ def test_destination(make_run: MakeRun) -> None:
         ("torch", Path("folder"), "not an ending", "folder.pt2"),
     ):
         with pytest.raises(RecipeError, match=re.escape(message)) as caught:
-            destination(layout, name, out)
+            destination(policy, name, out)
         assert remedy in caught.value.remedy
         assert caught.value.exit_code == 2
 
 
-def test_missing_packages_are_named_with_the_command(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = make_run(box((3,), -1.0, 1.0), TORQUE)
+def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Path("run/export/policy")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(RecipeError) as caught:
-        destination(layout, "onnx", None)
+        destination(policy, "onnx", None)
     assert caught.value.found == "no onnxscript"
     assert "pip install 'erlcli[export]'" in caught.value.remedy
-    assert destination(layout, "torch", None)[0].name == "torch"
+    assert destination(policy, "torch", None)[0].name == "torch"
 
 
 @pytest.mark.parametrize("out", ["file/policy.pt2", "taken.pt2"])

@@ -71,6 +71,7 @@ BODIES: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "extremes": lambda m, x: torch.minimum(torch.maximum(x, m.vector), x * 2.0),
     "mean": lambda m, x: x.mean(-1),
     "sum": lambda m, x: x.sum((1,), keepdim=True),
+    "range": lambda m, x: (x - x.amin(-1, keepdim=True)) / x.amax((-1,), keepdim=True),
     "argmax": lambda m, x: x.argmax(-1, keepdim=True) + 3,
     "index": lambda m, x: x[..., m.index],
     "select": lambda m, x: x[:, 2],

@@ -12,7 +12,7 @@ from erlcli.recipe.shipped import find
 from erlcli.recipe.tournament import check_tournament
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
-from erlcli.tournament import evolve
+from erlcli.tournament import board, evolve
 from erlcli.tournament.evolve import Task
 from erlcli.tournament.ledger import Ledger
 from erlcli.tournament.orchestrator import Orchestrator
@@ -39,6 +39,7 @@ def recipe(search=None, **section):
     data = read_toml(find("tournament_cartpole"))
     data["train"] |= {"total_steps": 50_000, "target_return": section.pop("target", 1e6)}
     own = data["tournament"]
+    own["evaluation"] = {"episodes": 20, "confirm_episodes": 50, "score": "mean"}
     own["slice"], own["budget"] = {"steps": 1000}, {"steps": section.pop("budget", 20_000)}
     if search is not None:
         own["search"] = search
@@ -104,9 +105,10 @@ class Story:
         self.add("slice_end", member=member, to_steps=steps + 1000, why="budget")
 
     def score(self, member, mean, kind="slice", half=1.0):
-        steps = self.ledger.alive[member].steps
-        self.add("evaluate", member=member, kind=kind, steps=steps, mean=mean, std=1.0, episodes=20,
-                 ci=[mean - half, mean + half])  # fmt: skip
+        entry = self.ledger.alive[member]
+        facts = {"steps": entry.steps, "mean": mean, "std": half * 20**0.5 / 1.959964, "episodes": 20,
+                 "ci": [mean - half, mean + half]}  # fmt: skip
+        self.add(**board.evaluation(entry, kind, facts))
         return self.settle()
 
     def assign(self, *busy):
@@ -133,11 +135,11 @@ def test_a_contender_is_confirmed_then_promoted_and_a_lucky_one_is_not():
     assert story.assign() == Task("confirm", "m000")
     assert story.assign("m000") == Task("slice", "m001")  # the others don't wait for it
     [row] = story.score("m000", 40.0, "confirm")
-    assert (row["event"], row["member"], row["mean"]) == ("promote", "m000", 40.0)
+    assert (row["event"], row["member"], row["mean"], row["value"]) == ("promote", "m000", 40.0, 45.0)
     story.slice("m001")
     story.score("m001", 60.0)
     assert story.assign() == Task("confirm", "m001")
-    assert story.score("m001", 35.0, "confirm") == []
+    assert story.score("m001", 20.0, "confirm") == []  # 40 over all of its episodes
     assert story.ledger.crown.member == "m000"
     assert story.assign() == Task("slice", "m002")
 
@@ -150,20 +152,101 @@ def test_the_lower_bound_prefers_what_is_sure():
     assert [entry.id for entry in story.ledger.ranked()] == ["m001", "m000"]
 
 
-def test_the_board_keeps_the_best_and_children_start_from_it():
-    story = Story(recipe(members=2, selection={"kind": "truncation", "share": 0.5}))
-    for member, mean in (("m000", 1.0), ("m001", 2.0)):
+def parent_and_child(**section):
+    """Two founders, the better one confirmed, and a child of it that has trained a slice."""
+    places = section.pop("members", 2)
+    story = Story(recipe(members=2, leaderboard=places, selection={"kind": "truncation", "share": 0.3}, **section))
+    for member, mean in (("m000", 1.0), ("m001", 20.0)):
         story.slice(member)
         story.score(member, mean)
-    story.score("m001", 2.0, "confirm")
+    story.score("m001", 20.0, "confirm")
     row = story.assign()
     assert (row["event"], row["chosen"], row["probabilities"]) == ("select", "m001", [1.0, 0.0])
     story.add(**row)
     [spawn] = story.settle()
     assert (spawn["member"], spawn["parent"], spawn["steps"]) == ("m002", "m001", 1000)
     story.slice("m002")
-    [row] = story.score("m002", 1.5)
-    assert (row["event"], row["member"]) == ("retire", "m000")
+    return story
+
+
+def test_a_child_that_is_not_clearly_worse_takes_its_parents_place():
+    """The best moment of a parent is no bar: what counts is that the child learnt on."""
+    story = parent_and_child()
+    [row] = story.score("m002", 19.5)  # +- 1
+    assert (row["event"], row["member"], row["reason"]) == ("retire", "m001", "m002 goes on from it")
+    assert story.ledger.crown.member == "m001"  # its weights are kept
+    assert [entry.id for entry in story.ledger.ranked()] == ["m002", "m000"]
+
+
+def test_a_child_that_is_clearly_worse_has_to_earn_a_place():
+    story = parent_and_child()
+    [row] = story.score("m002", 5.0)
+    assert (row["event"], row["member"]) == ("retire", "m000")  # it has one: better than the last
+    story = parent_and_child()
+    [row] = story.score("m002", -5.0)
+    assert (row["event"], row["member"]) == ("retire", "m002")
+    assert row["reason"] == "no place among the 2 best"
+
+
+def test_a_parent_whose_children_cannot_keep_up_gives_up_its_place():
+    """A score that was true of a moment, and that nothing leads on from."""
+    story = parent_and_child(patience=2, members=3)
+    story.score("m002", 5.0)
+    assert "m001" in story.ledger.alive
+    story.add(**story.assign())
+    [spawn] = story.settle()
+    assert spawn["parent"] == "m001"
+    story.slice(spawn["member"])
+    [row] = story.score(spawn["member"], 4.0)
+    assert (row["event"], row["member"], row["reason"]) == ("retire", "m001", "2 children could not keep up with it")
+    assert story.ledger.crown.member == "m001"
+    assert [entry.id for entry in story.ledger.ranked()][:1] == ["m002"]
+
+
+def test_who_is_to_be_a_parent_is_played_again_first(monkeypatch):
+    monkeypatch.setattr(evolve, "draw", lambda weights, random: 1)
+    for recheck in (True, False):
+        story = Story(recipe(members=2, evaluation={"recheck": recheck, "score": "mean"}))
+        story.slice("m000")
+        story.score("m000", 50.0)
+        story.score("m000", 48.0, "confirm")
+        story.slice("m001")
+        story.score("m001", 45.0)
+        following = story.assign()
+        if not recheck:
+            assert (following["event"], following["chosen"]) == ("select", "m001")
+            continue
+        assert following == Task("again", "m001")
+        assert story.assign("m001")["chosen"] == "m001"  # another slot does not wait for that
+        story.score("m001", 44.0, "again")
+        assert story.assign()["chosen"] == "m001"  # once is enough
+
+
+def test_a_score_counts_every_episode_that_the_weights_have_played():
+    story = Story(recipe(members=2))
+    story.slice("m000")
+    story.score("m000", 50.0)
+    story.score("m000", 20.0, "confirm")
+    story.score("m000", 20.0, "again")
+    entry = story.ledger.alive["m000"]
+    assert (entry.sample.mean, entry.sample.episodes) == (pytest.approx(30.0), 60)
+    assert (entry.fresh.mean, entry.fresh.episodes) == (pytest.approx(20.0), 40)
+    assert entry.member.score == pytest.approx(30.0)  # as readers see it
+    assert story.ledger.crown.mean == pytest.approx(20.0)  # a champion is told by what it was not chosen by
+    story.slice("m000")
+    story.score("m000", 70.0)  # other weights
+    assert (entry.sample.mean, entry.sample.episodes, entry.fresh) == (70.0, 20, None)
+
+
+def test_a_champion_that_was_lucky_falls_when_it_is_played_again():
+    story = Story(recipe(members=2))
+    for member, mean in (("m000", 50.0), ("m001", 45.0)):
+        story.slice(member)
+        story.score(member, mean)
+        story.score(member, mean, "confirm")
+    assert story.ledger.crown.member == "m000"
+    [row] = story.score("m000", 20.0, "again")
+    assert (row["event"], row["member"]) == ("promote", "m001")
 
 
 def test_in_a_generation_nobody_begins_before_all_are_done():

@@ -11,12 +11,12 @@ from erlcli.core.seeding import derive as torch_derive
 from erlcli.core.types import Box, Discrete, EnvSpec
 from erlcli.engine import build, checkpoint
 from erlcli.engine.checkpoint import Checkpoint
+from erlcli.engine.fusion import average, fuse
 from erlcli.errors import DamagedError
 from erlcli.recipe.load import load
 from erlcli.recipe.tournament import load_tournament
 from erlcli.runs.layout import RunLayout, open_run
 from erlcli.tournament.draws import derive
-from erlcli.tournament.fusion import average, fuse
 from erlcli.tournament.ledger import Crown, Ledger
 from erlcli.tournament.members import MemberStore, link_folder, name_of
 
@@ -247,3 +247,25 @@ def test_other_shapes_are_not_fused():
 
 def test_seeds_are_hashed_as_everywhere_else():
     assert derive(7, "member", "m003") == torch_derive(7, "member", "m003")
+
+
+def test_a_member_whose_env_was_drawn_gets_the_backend_that_can_step_it(tmp_path):
+    """envpool stacks no frames: a backend that was chosen once for all would refuse such a member, or train another."""
+    pytest.importorskip("envpool", reason="the backend that auto takes where it can")
+    disk = Disk(tmp_path, 'tournament.search={"env.frame_stack" = {kind = "choice", values = [1, 4]}}')
+    backends = {
+        frames: load(disk.spawn(f"m00{frames}", changes={"env.frame_stack": frames}).recipe).env.backend
+        for frames in (1, 4)
+    }
+    assert backends == {1: "envpool", 4: "gymnasium"}
+
+
+def test_the_backend_is_left_open_only_where_members_may_differ_in_it(tmp_path):
+    from erlcli.cli.tournament import create
+
+    search = 'tournament.search={"env.frame_stack" = {kind = "choice", values = [1, 4]}}'
+    for name, overrides, backends in (("a", [search], {"auto"}), ("b", [], {"envpool", "gymnasium"})):
+        layout = create("tournament_cartpole", overrides, None, tmp_path / name)
+        assert load_tournament(layout.recipe).base.env.backend in backends
+    chosen = create("tournament_cartpole", [search, "env.backend=gymnasium"], None, tmp_path / "c")
+    assert load_tournament(chosen.recipe).base.env.backend == "gymnasium"

@@ -58,7 +58,7 @@ class Tournament:
 
     @property
     def ledger(self):
-        return fold(self.rows)
+        return fold(self.rows, lower_bound=True)
 
     def ask(self, kind, **facts):
         request = control.tournament_request(self.layout.root, kind, **facts)
@@ -119,8 +119,27 @@ def test_evolution_beats_its_control_in_a_bad_search_space(tmp_path):
             tournament = Tournament(root, recipe(mode=mode, members=8, budget=80_000, seed=seed))
             tournament.run(slots=4)
             means[mode, seed] = tournament.ledger.crown.mean
-    for mode in ("tournament", "generational", "pbt"):
+    for mode in ("tournament", "pbt"):
         assert all(means[mode, seed] > means["independent", seed] for seed in range(4))
+    of = {mode: sum(means[mode, seed] for seed in range(4)) for mode in MODES}
+    assert of["tournament"] > of["pbt"] > of["generational"] > of["independent"]
+
+
+def test_lineages_grow_though_a_good_moment_is_rarely_repeated(tmp_path):
+    """Each slice throws a member off its learning curve, and scores are noisy. If children had to beat the best moment
+    of their parents, the board would fill with those, and no lineage would get much further."""
+    longest, champions = [], []
+    for seed in range(4):
+        tournament = Tournament(
+            tmp_path / str(seed), recipe(members=8, budget=80_000, seed=seed, target=1e9), noise=100.0
+        )
+        tournament.store.wobble = 30.0
+        tournament.run(slots=2)
+        ledger = tournament.ledger
+        longest.append(max(member.steps for member in ledger.board.members.values()) / SLICE)
+        champions.append(tournament.store.members[ledger.crown.member].levels[ledger.crown.steps])
+    assert min(longest) >= 12
+    assert sum(champions) / 4 > 200
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -181,9 +200,8 @@ def test_nobody_is_champion_without_fresh_seeds(tmp_path):
     rows = tournament.rows
     for row in events(rows, "promote"):
         last = [r for r in rows[: row["seq"]] if r["event"] == "evaluate" and r["member"] == row["member"]][-1]
-        assert (last["kind"], last["steps"], last["mean"]) == ("confirm", row["steps"], row["mean"])
-    values = [row["value"] for row in events(rows, "promote")]
-    assert values == sorted(values) and len(set(values)) == len(values)
+        assert (last["kind"] in ("confirm", "again"), last["steps"]) == (True, row["steps"])
+        assert (last["fresh"]["mean"], last["ci"][0]) == (row["mean"], row["value"])
 
 
 def test_more_members_than_slots_all_get_their_burn_in_and_nobody_starves(tmp_path):
@@ -255,7 +273,7 @@ def test_decisions_replay_identically_from_every_prefix(mode, tmp_path):
     tournament = Tournament(tmp_path, made)
     tournament.run(slots=3)
     rows = tournament.rows
-    ledger, decided = fold([]), 0
+    ledger, decided = fold([], lower_bound=True), 0
     for row in rows:
         if row["event"] in ("spawn", "promote", "retire", "generation"):
             again = evolve.settle(ledger, made)
@@ -367,6 +385,25 @@ def test_slots_that_go_park_their_members_and_slots_that_come_revive_them(tmp_pa
     between = [row for row in events(rows, "slice_start") if changes[1]["seq"] < row["seq"] < changes[2]["seq"]]
     assert {row["slot"] for row in between} == {"cpu:1"}
     assert tournament.ledger.spent_steps == 40_000
+
+
+def test_slots_can_be_asked_for_by_their_number(tmp_path):
+    tournament = Tournament(tmp_path, recipe(mode="independent", members=4))
+    log = []
+
+    def tick():
+        seq = tournament.orchestrator.journal.seq
+        if seq >= 30 and not log:
+            log.append(tournament.ask("slots", count=1))
+        elif seq >= 60 and len(log) == 1:
+            log.append(tournament.ask("slots", count=3))
+
+    assert tournament.run(slots=2, tick=tick).state == "finished"
+    changes = events(tournament.rows, "slots")
+    assert [row.get("request") for row in changes] == [None, *log]
+    assert [len(row["slots"]) for row in changes] == [2, 1, 3]
+    assert tournament.ledger.board.answers == dict.fromkeys(log, "")
+    check(tournament.rows)
 
 
 def test_a_slot_that_goes_during_an_evaluation_loses_nothing(tmp_path):

@@ -75,3 +75,14 @@ def test_one_share_less():
     names = ["cuda:0/0", "cuda:0/1", "cuda:1"]
     assert one_less(names, 0) == ["cuda:0/0", "cuda:1"]
     assert one_less(names, 1) is None
+
+
+def test_so_many_slots_keep_the_best_or_add_cores():
+    from erlcli.tournament.slots import resized
+
+    assert resized(["cpu:0", "cpu:1", "cpu:2"], {"cpu:0": 3, "cpu:1": 1}, 1) == ["cpu:1"]
+    assert resized(["cpu:1"], {}, 3) == ["cpu:1", "cpu:0", "cpu:2"]
+    assert resized([], {}, 2) == ["cpu:0", "cpu:1"]
+    assert resized(["cuda:0", "cuda:1"], {"cuda:1": 1}, 1) == ["cuda:1"]
+    with pytest.raises(RecipeError, match="more than the tournament has on its GPUs"):
+        resized(["cuda:0"], {}, 2)

@@ -175,8 +175,8 @@ async def test_requests_are_offered_only_where_somebody_answers(tournament, open
     app = open_board(tournament)
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot)
-        assert not {"K", "C", "p", "X"} & set(app.screen.active_bindings)
-        await pilot.press("K", "K", "C", "p", "X", "X")
+        assert not {"K", "C", "p", "X", "plus", "minus"} & set(app.screen.active_bindings)
+        await pilot.press("K", "K", "C", "p", "X", "X", "plus", "minus")
     assert requests(tournament) == []
 
 
@@ -196,6 +196,51 @@ async def test_requests_are_files(live_tournament, open_board):
         {"do": "kill", "member": member},
         {"do": "stop"},
     ]
+
+
+async def test_slots_are_asked_for_and_the_answer_is_shown(live_tournament, open_board):
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        assert app.screen.standings.slots == 4
+        await pilot.press("plus", "plus", "minus")
+        asked = requests(live_tournament)
+        assert [(row["do"], row["count"]) for row in asked] == [("slots", 5), ("slots", 6), ("slots", 5)]
+        journal, seq = Appender(live_tournament / "journal.jsonl"), app.screen._reading._journal.board.seq
+        facts = {"time": app.screen.standings.updated + 1}
+        slots = [f"cpu:{i}" for i in range(5)]
+        journal.append({"seq": seq + 1, **facts, "event": "slots", "slots": slots, "request": asked[0]["id"]})
+        journal.append({"seq": seq + 2, **facts, "event": "refuse", "do": "slots", "reason": "too many",
+                        "request": asked[1]["id"]})  # fmt: skip
+        journal.append({"seq": seq + 3, **facts, "event": "slots", "slots": slots, "request": asked[2]["id"]})
+        journal.close()
+        await until(pilot, lambda: not app.screen._pending)
+        said = [notification.message for notification in app._notifications]
+        assert "have 5 slots: done" in said
+        assert "have 6 slots: refused, too many" in said
+        await pilot.press("minus")
+        assert requests(live_tournament)[-1]["count"] == 4  # from what there is now
+
+
+async def test_the_last_slot_stays(live_tournament, open_board):
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press(*["minus"] * 6)
+        assert [row["count"] for row in requests(live_tournament)] == [3, 2, 1]
+
+
+async def test_slots_are_in_help_and_palette(live_tournament, open_board):
+    from erlcli.tui.screens.help import HelpScreen
+
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 60)) as pilot:
+        await ready(pilot)
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        assert {"One slot more", "One slot less"} <= set(titles)
+        keys = dict(pair for _, group in HelpScreen.of(app.screen).groups for pair in group)
+        assert keys.get("+") == "One slot more"
+        assert keys.get("-") == "One slot less"
 
 
 async def test_a_second_press_counts_only_for_the_same_member_and_for_a_while(live_tournament, clock):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from textual.app import ComposeResult
@@ -29,7 +29,7 @@ from erlcli.tui.widgets.member import Facts
 from erlcli.tui.widgets.table import Table
 
 STATES = ("running", "waiting", "parked", "retired")
-LIVE_ONLY = ("ask", "ask_member", "pause")  # actions that need an orchestrator to answer
+LIVE_ONLY = ("ask", "ask_member", "pause", "scale")  # actions that need an orchestrator to answer
 AGAIN_SECONDS = 5.0  # within which the key of a request that can't be undone has to be pressed again
 MOST_CURVES = 8
 
@@ -99,6 +99,8 @@ class BoardScreen(LiveScreen):
         Binding("p", "pause", "Pause or go on", show=False),
         Binding("K", "ask_member('kill')", "Kill"),
         Binding("C", "ask_member('clone')", "Clone"),
+        Binding("plus", "scale(1)", "One slot more", show=False),
+        Binding("minus", "scale(-1)", "One slot less", show=False),
         Binding("X", "ask('stop')", "Stop the tournament", show=False),
         Binding("escape", "back", "Back", show=False),
     ]
@@ -110,6 +112,8 @@ class BoardScreen(LiveScreen):
         self.standings: Standings = self._reading.latest
         self._leaving = Leaving(self, path.name, lambda: control.stop(RunLayout(path)))
         self._asked: tuple[str, float] | None = None  # a request that waits for its key to be pressed again
+        self._pending: dict[str, str] = {}  # requests that wait for their answer, in words
+        self._wanted: int | None = None  # slots that were asked for, until there is an answer
         self._banner, self._facts, self._chart = Banner(), Facts(), Chart()
         self._table: Table[Entry] = Table(
             COLUMNS, key=lambda entry: entry.id, markable=True, empty="no members yet",
@@ -144,6 +148,7 @@ class BoardScreen(LiveScreen):
         self._table.show_items(self.standings.entries)
         self.tick()
         self._show_detail()
+        self._show_answers()
         if self._leaving.follow(self.standings.live):
             self.refresh_bindings()
         for screen in self.app.screen_stack:
@@ -230,18 +235,39 @@ class BoardScreen(LiveScreen):
 
     def action_pause(self) -> None:
         """Ask to pause, or to go on."""
-        self._request("resume" if self.standings.state == "paused" else "pause")
+        paused = self.standings.state == "paused"
+        self._request("resume" if paused else "pause", "go on" if paused else "pause")
 
     def action_ask(self, kind: TournamentKind) -> None:
         """Ask for what concerns the whole tournament, after a second press."""
         if self._sure(f"{kind} the tournament"):
-            self._request(kind)
+            self._request(kind, kind)
 
     def action_ask_member(self, kind: TournamentKind) -> None:
         """Ask for something about the member under the cursor; a kill only after a second press."""
         member = self._table.rows.cursor
         if member is not None and (kind != "kill" or self._sure(f"{kind} {member}")):
-            self._request(kind, member=member)
+            self._request(kind, f"{kind} {member}", member=member)
+
+    def action_scale(self, by: int) -> None:
+        """Ask for more slots or fewer; pressed several times, for several."""
+        now = self.standings.slots if self._wanted is None else self._wanted
+        wanted = now + by
+        if wanted < 1:
+            self.notify("the last slot stays: p pauses, X stops the tournament", severity="warning")
+        elif self._request("slots", f"have {wanted} slot{'s' * (wanted != 1)}", count=wanted):
+            self._wanted = wanted
+
+    def _show_answers(self) -> None:
+        """Say what became of requests."""
+        for request in [request for request in self._pending if request in self.standings.answers]:
+            words, refusal = self._pending.pop(request), self.standings.answers[request]
+            if refusal:
+                self.notify(f"{words}: refused, {refusal}", severity="error")
+            else:
+                self.notify(f"{words}: done")
+        if not self._pending:
+            self._wanted = None
 
     def _sure(self, what: str) -> bool:
         """Whether this was asked for a moment ago already; says how to confirm if not."""
@@ -252,13 +278,16 @@ class BoardScreen(LiveScreen):
             self.notify(f"{what}? press the key again", severity="warning", timeout=AGAIN_SECONDS)
         return sure
 
-    def _request(self, kind: TournamentKind, **facts: str) -> None:
+    def _request(self, kind: TournamentKind, words: str, **facts: Any) -> bool:  # noqa: ANN401 - JSON values
+        """Ask the orchestrator; whether that could be written."""
         try:
-            control.tournament_request(self.path, kind, **facts)
+            request = control.tournament_request(self.path, kind, **facts)
         except OSError as error:
-            self.notify(f"{kind}: {error}", severity="error")
-            return
-        self.notify(f"asked to {' '.join([kind, *facts.values()])}")
+            self.notify(f"{words}: {error}", severity="error")
+            return False
+        self._pending[request] = words
+        self.notify(f"asked to {words}")
+        return True
 
 
 class FollowingScreen(Screen[None]):

@@ -1,0 +1,127 @@
+"""Policies of several runs, or of several checkpoints, loaded as one policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from erlcli.core.policy_ensemble import Rule, ensemble_of
+from erlcli.core.types import ActionSpace, Box, Discrete
+from erlcli.engine.load_policy import LoadedPolicy
+from erlcli.errors import RecipeError
+
+CHECKPOINT = "ensemble"  # what `facts["checkpoint"]` says
+
+
+def combine(loaded: Sequence[LoadedPolicy], rule: Rule) -> LoadedPolicy:
+    """One policy of several.
+
+    It has the env, the target and the source of the first; its facts have `ensemble`, the rule, and `members`, a list
+    of `name`, `algorithm`, `checkpoint`, `checkpoint_path` and `steps` (None where unknown).
+
+    Args:
+        loaded: at least one.
+        rule: how they decide; see `core.policy_ensemble`.
+
+    Raises:
+        RecipeError: their spaces differ, one has a memory or needs masks, or nobody can vote on continuous actions.
+    """
+    first = loaded[0]
+    for one in loaded:
+        check_spaces(first, one)
+        if not one.policy.plain:
+            raise RecipeError(
+                f"--ensemble: {name_of(one)} acts on more than an observation",
+                expected="policies without a memory and without masks of legal actions",
+                found="a memory" if one.policy.state_size else "masks",
+                remedy="leave it out of the ensemble",
+            )
+    if rule == "vote" and isinstance(first.spec.action, Box):
+        raise RecipeError(
+            "--ensemble vote: there is nothing to vote on",
+            expected="discrete actions",
+            found=f"continuous ones, of {first.spec.action.size} dimensions",
+            remedy="--ensemble mean averages the actions",
+        )
+    policy = ensemble_of([one.policy for one in loaded], first.spec.action, rule, _same_unit(loaded))
+    facts: dict[str, Any] = {
+        "checkpoint": CHECKPOINT,
+        "steps": None,
+        "ensemble": rule,
+        "members": [describe(one) for one in loaded],
+    }
+    return LoadedPolicy(policy.eval(), first.spec, first.recipe, first.source, facts)
+
+
+def describe(loaded: LoadedPolicy) -> dict[str, Any]:
+    """A member as JSON."""
+    return {
+        "name": name_of(loaded),
+        "algorithm": loaded.recipe.algorithm.name,
+        "checkpoint": loaded.facts["checkpoint"],
+        "checkpoint_path": str(loaded.source),
+        "steps": loaded.facts["steps"],
+    }
+
+
+def name_of(loaded: LoadedPolicy) -> str:
+    """Of the run: the folder above checkpoints, snapshots or held ones."""
+    return loaded.source.parent.parent.resolve().name
+
+
+def algorithms_of(loaded: LoadedPolicy) -> str:
+    """Name of the algorithm, or those of the members, each once."""
+    members = loaded.facts.get("members")
+    if not members:
+        return loaded.recipe.algorithm.name
+    return "+".join(dict.fromkeys(str(member["algorithm"]) for member in members))
+
+
+def check_spaces(first: LoadedPolicy, other: LoadedPolicy) -> None:
+    """Refuse two policies that can't act in the same environment.
+
+    Bounds of observations may differ, as they do between backends of one environment. Those of actions may not: they
+    are the unit in which policies speak.
+
+    Raises:
+        RecipeError: their spaces differ.
+    """
+    for what in ("obs", "action"):
+        one, another = getattr(first.spec, what), getattr(other.spec, what)
+        bounds = what == "action" and isinstance(one, Box) and isinstance(another, Box)
+        if _form(one) != _form(another) or (bounds and (one.low, one.high) != (another.low, another.high)):
+            raise RecipeError(
+                f"{other.source}: another {_WORDS[what]} space than {first.source}",
+                expected=_words(one),
+                found=_words(another),
+                remedy="members of an ensemble act in one environment: name policies of the same one",
+            )
+
+
+_WORDS = {"obs": "observation", "action": "action"}
+
+
+def _form(space: ActionSpace) -> tuple[Any, ...]:
+    names = ("shape", "dtype") if isinstance(space, Box) else ("n", "start", "nvec", "shape")
+    return type(space).__name__, *(getattr(space, name, None) for name in names)
+
+
+def _words(space: ActionSpace) -> str:
+    if isinstance(space, Box):
+        low, high = min(space.low, default=0.0), max(space.high, default=0.0)
+        return f"Box of shape {list(space.shape)}, {space.dtype}, within [{low:g}, {high:g}]"
+    if isinstance(space, Discrete):
+        return f"Discrete, {space.n} choices" + (f" from {space.start} on" if space.start else "")
+    return f"MultiDiscrete, {list(space.nvec)[:20]} choices"
+
+
+def _same_unit(loaded: Sequence[LoadedPolicy]) -> bool:
+    """Whether Q values of the members mean the same: discounted alike, of rewards in the same scale.
+
+    Rewards that are normalised have a scale of their own in every run.
+    """
+    units = set()
+    for one in loaded:
+        algorithm = one.recipe.algorithm.model_dump()
+        units.add((one.recipe.env.id, algorithm.get("gamma"), algorithm.get("reward_scale", 1.0)))
+    return len(units) == 1 and not any(one.recipe.normalize.reward for one in loaded)
