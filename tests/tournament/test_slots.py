@@ -3,7 +3,7 @@
 import pytest
 
 from erlcli.errors import RecipeError
-from erlcli.tournament.slots import Gpu, choose, lay_out, one_less, parse_gpus, shrink
+from erlcli.tournament.slots import Gpu, choose, lay_out, more, parse_gpus, sharing, shrink
 
 HERE = [Gpu(i, str(i), "H100") for i in range(4)]
 
@@ -71,7 +71,13 @@ def test_the_slots_of_the_best_stay():
     assert shrink(names, {}, 0) == []
 
 
-def test_one_share_less():
-    names = ["cuda:0/0", "cuda:0/1", "cuda:1"]
-    assert one_less(names, 0) == ["cuda:0/0", "cuda:1"]
-    assert one_less(names, 1) is None
+def test_who_shares_a_gpu():
+    names = ["cuda:0/0", "cuda:0/1", "cuda:1", "cuda:10", "cpu:0"]
+    assert sharing(names, "cuda:0/1") == ["cuda:0/0", "cuda:0/1"]
+    assert sharing(names, "cuda:1") == ["cuda:1"]
+    assert sharing(names, "cpu:0") == sharing(names, "ray:0") == []
+
+
+def test_slots_of_a_cluster_are_numbered():
+    assert more([], 3) == ["ray:0", "ray:1", "ray:2"]
+    assert more(["ray:1", "ray:3"], 4) == ["ray:1", "ray:3", "ray:0", "ray:2"]
