@@ -2,7 +2,8 @@
 
 Started as `python -m erlcli.engine.slice ROOT SLOT VISIBLE CORES REQUESTS REPLIES LOCK LIFELINE`: the tournament's
 directory, the slot's name, CUDA_VISIBLE_DEVICES and the cores for this process (none: it isn't pinned), and file
-descriptors. It is pinned before torch is imported. Requests and replies are JSON lines; a reply carries the request's `id`.
+descriptors. It is pinned before torch is imported. Requests and replies are JSON lines; a reply carries the request's
+`id`.
 
 A member is an ordinary run: it is trained by the one loop, from its newest whole checkpoint, and holds its lock
 meanwhile. What goes wrong in it is replied and written to its `errors/`; after anything but an error with a known
