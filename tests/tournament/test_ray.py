@@ -157,7 +157,7 @@ def check(layout):
     return ledger
 
 
-def test_one_of_two_nodes_dies_and_as_many_slices_are_completed(head, node, tmp_path):
+def test_one_of_two_nodes_dies_and_as_many_slices_are_completed(head, node, tmp_path, capfd):
     node()
     doomed = node()
     layout = directory(tmp_path / "run", head.address)
@@ -179,6 +179,9 @@ def test_one_of_two_nodes_dies_and_as_many_slices_are_completed(head, node, tmp_
     assert {row["why"] for row in ends} <= {"lost"} and len(ends) <= 1
     assert all("gone" in row["reason"] for row in ends)
     assert not [row for row in events(layout, "retire") if "node" in row["reason"]]
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert "ray" not in printed.err
     wait_until(lambda: not processes_of(layout.root))
 
 
@@ -245,13 +248,28 @@ def test_a_gpu_that_runs_out_of_memory_gets_fewer_members(head, node, tmp_path):
     assert not [row for row in events(layout, "slice_end") if row["why"] == "failed"]
 
 
-@pytest.fixture
-def backend(head, node, tmp_path):
-    node(cpus=2)
-    layout = directory(tmp_path / "run", head.address)
+@pytest.fixture(scope="module")
+def shared(head, tmp_path_factory):
+    """One connection for the tests below; a process can have only one at a time, so those above come first."""
+    head.add_node(num_cpus=2, object_store_memory=STORE)
+    layout = directory(tmp_path_factory.mktemp("shared") / "run", head.address)
     made = RayBackend(layout, RaySettings(head.address), 60.0, 0)
-    yield made
+    yield made, layout.root
     made.close()
+
+
+@pytest.fixture
+def backend(shared):
+    made, _ = shared
+    proof = made._proof
+    yield made
+    made._proof = proof
+    made.resize([])
+
+
+@pytest.fixture
+def root(shared):
+    return shared[1]
 
 
 def reports_of(backend, seconds=30.0):
@@ -279,25 +297,34 @@ def test_a_slot_that_goes_ends_its_process_and_makes_room(backend):
     assert waiting in backend.capacity()
 
 
-def test_a_node_that_does_not_see_the_directory_is_told(backend, tmp_path):
+def test_a_node_that_does_not_see_the_directory_is_told(backend, root, tmp_path):
     with pytest.raises(RecipeError, match="1 node can't train") as caught:
         cluster.check_nodes(tmp_path / "elsewhere", backend._proof, RaySettings())
     assert "can't read" in caught.value.found
     with pytest.raises(RecipeError) as caught:
-        cluster.check_nodes(tmp_path / "run", "another proof", RaySettings())
+        cluster.check_nodes(root, "another proof", RaySettings())
     assert "another directory" in caught.value.found
     assert "same path" in caught.value.remedy
 
 
-def test_another_version_of_erl_is_told(backend, tmp_path, monkeypatch):
+def test_another_version_of_erl_is_told(backend, root, monkeypatch):
     monkeypatch.setattr("erlcli.__version__", "9.9")
     with pytest.raises(RecipeError) as caught:
-        cluster.check_nodes(tmp_path / "run", backend._proof, RaySettings())
+        cluster.check_nodes(root, backend._proof, RaySettings())
     assert "and 9.9 here" in caught.value.found
-    backend.resize(["ray:0"])
-    backend._proof = "other"  # as on a node that came later and mounts another volume
-    with pytest.raises(RecipeError, match="1 node can't train"):
+    backend.resize(["ray:0"])  # as for a node that came later
+    with pytest.raises(RecipeError, match="1 node can't train") as caught:
         wait_until(lambda: backend.poll(0.1))
+    assert "and 9.9 here" in caught.value.found
+
+
+def test_a_node_that_can_have_no_slot_leaves_the_others_at_work(backend):
+    backend.resize(["ray:0"])
+    wait_until(lambda: backend.poll(0.1) or backend.capacity())
+    backend._proof = "other"  # as for a node that mounts another volume
+    backend.resize(["ray:0", "ray:1"])
+    wait_until(lambda: backend.poll(0.1) or backend._seats["ray:1"].retry)
+    assert backend.capacity() == ["ray:0"]
 
 
 def test_room_is_counted_by_cores_and_shares_of_gpus(backend):
@@ -307,12 +334,12 @@ def test_room_is_counted_by_cores_and_shares_of_gpus(backend):
     assert cluster.room(RaySettings(gpus=0.25)) == 0
 
 
-def test_who_takes_over_waits_for_the_slots_of_the_last_owner(backend, tmp_path, monkeypatch):
+def test_who_takes_over_waits_for_the_slots_of_the_last_owner(backend, root, monkeypatch):
     backend.resize(["ray:0"])
     wait_until(lambda: backend.poll(0.1) or backend.capacity())
     monkeypatch.setattr(cluster, "LEAVE_SECONDS", 0.2)
     with pytest.raises(OwnedError, match="still at work"):
-        cluster.supersede(tmp_path / "run")
+        cluster.supersede(root)
     backend.resize([])
     monkeypatch.setattr(cluster, "LEAVE_SECONDS", 20.0)
-    cluster.supersede(tmp_path / "run")
+    cluster.supersede(root)

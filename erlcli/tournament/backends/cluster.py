@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -43,12 +44,14 @@ def join(settings: RaySettings, slots: int) -> bool:
     try:
         try:
             ray.init(address=address or "auto", **options)
+            _hush()
             return False
         except ConnectionError:
             if address is not None:
                 raise
         count = max(len(cores()), slots * settings.cpus)
         ray.init(address="local", num_cpus=count, include_dashboard=False, object_store_memory=STORE_BYTES, **options)
+        _hush()
         return True
     except (ConnectionError, RuntimeError, ValueError) as error:
         ray.shutdown()
@@ -59,6 +62,14 @@ def join(settings: RaySettings, slots: int) -> bool:
             found=found[:400],
             remedy="the same container image or environment on all nodes; ray status shows whether it is up",
         ) from None
+
+
+def _hush() -> None:
+    """Keep Ray from printing what nodes tell, such as their end: `log_to_driver` covers the workers' output alone."""
+    import ray
+
+    with contextlib.suppress(AttributeError):  # Ray's own switch, but no public one
+        ray._private.worker._worker_logs_enabled = False
 
 
 def supersede(root: Path) -> None:
@@ -151,14 +162,18 @@ def check_nodes(root: Path, proof: str, settings: RaySettings) -> None:
         )
         waiting[reference] = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
     done, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=CHECK_SECONDS) if waiting else ([], [])
-    problems = [f"{waiting[reference]}: no answer within {CHECK_SECONDS:g} s" for reference in late]
+    silent = [f"{waiting[reference]}: no answer within {CHECK_SECONDS:g} s" for reference in late]
+    problems: list[str] = []
     for reference in done:
         try:
             problem = ray.get(reference)
         except ray.exceptions.RayError as error:
-            problem = str(error).strip().splitlines()[-1]
+            silent.append(f"{waiting[reference]}: {' '.join(str(error).split())[:200]}")
+            continue
         if problem is not None:
             problems.append(f"{waiting[reference]}: {problem}")
+    if not problems and len(silent) == len(waiting):
+        problems = silent  # one that leaves just now is no reason, but all of them are
     if problems:
         raise misfits(root, problems)
 

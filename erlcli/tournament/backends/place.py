@@ -44,11 +44,12 @@ class Place:
         self._backend: LocalBackend | None = None
         self._news: list[Row] = []
 
-    def open(self, proof: str) -> Row:
+    def open(self, proof: str, version: str) -> Row:
         """Start the slot's process, if this node can have one.
 
         Args:
             proof: what the driver has written into the tournament's directory.
+            version: of erl, at the driver.
 
         Returns:
             `host`, `pid`, `gpu` (which one it is, as text that is the same for all who share it), and `problem`, which
@@ -57,7 +58,7 @@ class Place:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "") if self._gpu else ""
         host = socket.gethostname()
         facts: Row = {"host": host, "pid": os.getpid(), "gpu": f"{host}:{visible}" if self._gpu else None}
-        problem = misfit(self._layout.root, proof, erlcli.__version__)
+        problem = misfit(self._layout.root, proof, version)
         if problem is None:
             try:
                 lock = os.open(self._layout.root / OWNERS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -17,6 +17,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, RayError
 
+import erlcli
 from erlcli.errors import ErlError
 from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
@@ -194,7 +195,7 @@ class RayBackend(Backend):
         seat.actor = self._place.options(**options).remote(
             str(self._layout.root), seat.slot, settings.cpus, settings.gpus > 0, self._hang_seconds
         )
-        seat.answer = seat.actor.open.remote(self._proof)
+        seat.answer = seat.actor.open.remote(self._proof, erlcli.__version__)
 
     def _vacate(self, seat: _Seat) -> None:
         """End a slot's actor, and with it its process."""
