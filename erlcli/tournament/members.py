@@ -106,7 +106,7 @@ class MemberStore(Store):
                 fuse([self._checkpoint(pod) for pod in row["fused"]], temporary.checkpoints / name_of(steps), steps)
             elif member.parent is not None:
                 source = self._checkpoint(member.parent.id, steps)
-                link_folder(source, temporary.checkpoints / name_of(steps))
+                self._copy(source, temporary.checkpoints / name_of(steps))
             spec = RunLayout(self.path(member.parent.id)).spec if member.parent is not None else None
             if spec is not None and spec.exists():  # which a member that is evaluated before it trains needs
                 shutil.copyfile(spec, temporary.spec)
@@ -116,6 +116,14 @@ class MemberStore(Store):
         finally:
             shutil.rmtree(temporary.root, ignore_errors=True)
         sync_path(path.parent)
+
+    def _copy(self, source: Path, target: Path) -> None:
+        if self.recipe.section.copy_replay or not any(source.glob("replay-*")):
+            link_folder(source, target)
+            return
+        from erlcli.tournament.fusion import forget
+
+        forget(source, target)
 
     def _recipe(self, member: Member) -> AnyRecipe:
         recipe = self.recipe.member(member.parameters, member.seed or 0)
