@@ -28,7 +28,7 @@ class Places:
 
     def there(self) -> list[str]:
         """The slots that orders can be sent to."""
-        capacity = self._o.backend.capacity()
+        capacity = set(self._o.backend.capacity())
         return [name for name in self._o.ledger.board.slots if name in capacity]
 
     def watch(self) -> None:

@@ -17,6 +17,7 @@ from ray.cluster_utils import Cluster
 
 from erlcli.cli.tournament import create
 from erlcli.errors import OwnedError, RecipeError
+from erlcli.runs.control import tournament_request
 from erlcli.runs.jsonl import Tail, read
 from erlcli.runs.lock import RunLock
 from erlcli.tournament.backends import cluster
@@ -248,6 +249,30 @@ def test_a_gpu_that_runs_out_of_memory_gets_fewer_members(head, node, tmp_path):
     assert not [row for row in events(layout, "slice_end") if row["why"] == "failed"]
 
 
+def test_a_slot_that_is_taken_during_an_evaluation_costs_no_slice(head, node, tmp_path):
+    node(cpus=2)
+    layout = directory(tmp_path / "run", head.address, "tournament.members=1", "tournament.mode=independent",
+                       "tournament.budget.steps=640", "tournament.evaluation.episodes=800")  # fmt: skip
+    asked, tail = [], Tail(layout.root / "journal.jsonl")
+
+    def tick():
+        for row in tail.read():
+            if row["event"] == "slice_start":
+                asked.append(row["slot"])
+            if row["event"] == "slice_end" and len(asked) == 1:
+                [other] = {"ray:0", "ray:1"} - {asked[0]}
+                tournament_request(layout.root, "slots", slots=[other])
+
+    assert conducted(layout, ["ray:0", "ray:1"], tick).state == "finished"
+    ledger = check(layout)
+    assert (ledger.completed, len(ledger.board.slots)) == (2, 1)
+    rows = rows_of(layout)
+    [gone] = [row["seq"] for row in rows if row["event"] == "slots" and len(row["slots"]) == 1]
+    scored = [row for row in events(layout, "evaluate") if row["kind"] == "slice"]
+    assert [row["steps"] for row in scored] == [320, 640]
+    assert gone < scored[0]["seq"], "it was taken after the evaluation"
+
+
 @pytest.fixture(scope="module")
 def shared(head, tmp_path_factory):
     """One connection for the tests below; a process can have only one at a time, so those above come first."""
@@ -325,6 +350,21 @@ def test_a_node_that_can_have_no_slot_leaves_the_others_at_work(backend):
     backend.resize(["ray:0", "ray:1"])
     wait_until(lambda: backend.poll(0.1) or backend._seats["ray:1"].retry)
     assert backend.capacity() == ["ray:0"]
+
+
+def test_an_actor_that_dies_before_its_slot_is_there_is_called_again(backend, monkeypatch):
+    monkeypatch.setattr("erlcli.tournament.backends.ray.ATTEMPT_SECONDS", 0.0)
+    backend.resize(["ray:0"])
+    ray.kill(backend._seats["ray:0"].actor)
+    wait_until(lambda: backend.poll(0.1) or backend.capacity())
+    backend.resize([])
+    backend.resize(["ray:0"])
+    with pytest.raises(RecipeError, match="1 node can't train") as caught:
+        for _ in range(200):
+            if backend._seats["ray:0"].actor is not None:
+                ray.kill(backend._seats["ray:0"].actor)
+            backend.poll(0.1)
+    assert "5 times in a row" in caught.value.found
 
 
 def test_room_is_counted_by_cores_and_shares_of_gpus(backend):

@@ -32,6 +32,7 @@ from erlcli.tournament.slots import more
 POLL_SECONDS = 0.5  # that an actor waits for news; a request to stop waits for as long
 SILENT_SECONDS = 60.0  # without an answer after which a place counts as gone, whatever Ray thinks of its node
 RETRY_SECONDS = 30.0  # until a slot is tried again that a node refused
+ATTEMPTS, ATTEMPT_SECONDS = 5, 2.0  # at actors that are gone before they say anything
 LOSSES = 4  # in a row, after which it counts as the member's own failure: it may be what ends the nodes
 PROCESS = "ray"  # name of the log of events
 
@@ -52,6 +53,7 @@ class _Seat:
         seen: news of that order.
         leaving: until when it may take to stop.
         retry: when to ask for an actor again.
+        attempts: actors in a row that were gone before the slot was there.
     """
 
     slot: str
@@ -65,6 +67,7 @@ class _Seat:
     seen: int = 0
     leaving: float | None = None
     retry: float = 0.0
+    attempts: int = 0
 
 
 class RayBackend(Backend):
@@ -223,7 +226,8 @@ class RayBackend(Backend):
         except RayError as error:
             return self._lose(seat, _why(error))
         if not seat.opened:
-            return self._open(seat, said)
+            self._open(seat, said)
+            return []
         order, reports = seat.order, []
         for row in said:
             seat.seen += 1
@@ -237,29 +241,34 @@ class RayBackend(Backend):
             self._ask(seat)
         return reports
 
-    def _open(self, seat: _Seat, facts: Row) -> list[Report]:
-        """The first answer of an actor: a slot, or why there is none."""
+    def _open(self, seat: _Seat, facts: Row) -> None:
+        """The first answer of an actor: a slot, or why there is none. A node that comes later may be another."""
         host, problem = str(facts["host"]), facts["problem"]
         if problem is None:
-            seat.opened, seat.host, seat.gpu = True, host, facts["gpu"]
+            seat.opened, seat.host, seat.gpu, seat.attempts = True, host, facts["gpu"], 0
             self._events.write("slot", f"{seat.slot} is on {host}")
-            return []
-        return self._refuse(seat, f"{host}: {problem}")
-
-    def _refuse(self, seat: _Seat, problem: str) -> list[Report]:
-        """A node that can't have a slot, though Ray put it there; one that comes later may be another."""
+            return
         self._vacate(seat)
         seat.retry = time.monotonic() + RETRY_SECONDS
-        self._events.write("slot", f"{seat.slot}: {problem}", level="warning")
+        self._events.write("slot", f"{seat.slot}: {host}: {problem}", level="warning")
         if not self.capacity():
-            raise cluster.misfits(self._layout.root, [problem])
-        return []
+            raise cluster.misfits(self._layout.root, [f"{host}: {problem}"])
+
+    def _fail_to_open(self, seat: _Seat, why: str) -> None:
+        """An actor that was gone before it said anything: with its node, or because the node can't even import erl."""
+        self._vacate(seat)
+        seat.attempts += 1
+        seat.retry = time.monotonic() + ATTEMPT_SECONDS
+        self._events.write("slot", f"{seat.slot} did not start: {why}", level="warning")
+        if seat.attempts >= ATTEMPTS and not self.capacity():
+            raise cluster.misfits(self._layout.root, [f"{seat.slot}, {seat.attempts} times in a row: {why}"])
 
     def _lose(self, seat: _Seat, why: str) -> list[Report]:
         """A slot that is gone; another one is asked for."""
         order, host, opened = seat.order, seat.host, seat.opened
         if not opened:
-            return self._refuse(seat, why)
+            self._fail_to_open(seat, why)
+            return []
         self._vacate(seat)
         self._call(seat)
         self._events.write("slot", f"{seat.slot} on {host} is gone: {why}", level="warning")
