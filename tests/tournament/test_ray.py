@@ -273,6 +273,35 @@ def test_a_slot_that_is_taken_during_an_evaluation_costs_no_slice(head, node, tm
     assert gone < scored[0]["seq"], "it was taken after the evaluation"
 
 
+def test_a_cluster_of_its_own_ends_with_a_driver_that_is_killed(tmp_path, monkeypatch):
+    """Whatever other cluster there is on this machine: it is not joined."""
+    monkeypatch.setattr(RaySettings, "resolved", lambda self: None)
+    layout = directory(tmp_path / "run", "auto", "tournament.budget.steps=1_000_000")
+    code = (
+        "import ray, sys\n"
+        "from erlcli.tournament import session\n"
+        "init = ray.init\n"
+        "def refuse(address, **options):\n"
+        "    if address == 'auto': raise ConnectionError\n"
+        "    return init(address=address, **options)\n"
+        "ray.init = refuse\n"
+        "session.main(sys.argv[1:])"
+    )
+    lock = RunLock.acquire(layout.lock)
+    process = subprocess.Popen([sys.executable, "-c", code, str(layout.root), str(lock.fd), "ray:0"],
+                               pass_fds=(lock.fd,))  # fmt: skip
+    lock.release()
+    wait_until(lambda: events(layout, "slice_start"), 60.0)
+    everyone = psutil.Process(process.pid).children(recursive=True)
+    names = " ".join(child.name() for child in everyone)
+    assert "raylet" in names and "gcs_server" in names
+    threading.Event().wait(2.5)  # the reaper looks every two seconds
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs([child for child in everyone if child.is_running()], timeout=15.0)
+    assert not alive
+
+
 @pytest.fixture(scope="module")
 def shared(head, tmp_path_factory):
     """One connection for the tests below; a process can have only one at a time, so those above come first."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import erlcli
+from erlcli.engine.child import Child
 from erlcli.errors import OwnedError, RecipeError
 from erlcli.runs.jsonl import write_text
 from erlcli.runs.layout import RunLayout
@@ -21,6 +22,7 @@ from erlcli.tournament.slots import cores
 
 LEAVE_SECONDS = 30.0  # that slots of an earlier owner get to notice that it is gone
 CHECK_SECONDS = 60.0  # that a node may take to start a process and import erl
+REAPER = "reaper"
 STORE_BYTES = 100 << 20  # Ray's object store on a cluster of our own: nothing but orders and news pass through it
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
 
@@ -70,6 +72,13 @@ def _hush() -> None:
 
     with contextlib.suppress(AttributeError):  # Ray's own switch, but no public one
         ray._private.worker._worker_logs_enabled = False
+
+
+def reaper(layout: RunLayout) -> Child:
+    """A process that ends a cluster of our own if this one is killed."""
+    return Child.spawn(
+        REAPER, "erlcli.tournament.backends.reaper", [str(os.getpid())], layout.output(REAPER), threads=1
+    )
 
 
 def supersede(root: Path) -> None:

@@ -18,7 +18,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayError
 
 import erlcli
-from erlcli.errors import ErlError
+from erlcli.errors import ErlError, RecipeError
 from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.writer import EventLog
@@ -89,7 +89,8 @@ class RayBackend(Backend):
         self._seats: dict[str, _Seat] = {}
         self._losses: Counter[str] = Counter()  # in a row, by member
         self._events = EventLog(layout, PROCESS, 1)
-        self.own = cluster.join(settings, slots)
+        own = cluster.join(settings, slots)
+        self._reaper = cluster.reaper(layout) if own else None
         try:
             cluster.supersede(layout.root)
             self._proof = cluster.prove(layout)
@@ -103,16 +104,17 @@ class RayBackend(Backend):
         """Names for as many slots as the cluster has room for now.
 
         Raises:
-            ErlError: that is none.
+            RecipeError: that is none.
         """
         count = cluster.room(self._settings)
         if count:
             return more([], count)
         gpus = f" and {self._settings.gpus:g} of a GPU" if self._settings.gpus else ""
-        raise ErlError(
+        nodes = sum(node["Alive"] for node in ray.nodes())
+        raise RecipeError(
             "--backend ray: no node has room for a slot",
             expected=f"a node with {self._settings.cpus} CPU{'s' * (self._settings.cpus > 1)}{gpus}",
-            found=f"{len(ray.nodes())} nodes",
+            found=f"{nodes} node{'s' * (nodes != 1)} without",
             remedy="--slots N asks for N slots, and waits for nodes, which an autoscaler starts",
         )
 
@@ -187,6 +189,8 @@ class RayBackend(Backend):
             self._vacate(seat)
         self._seats.clear()
         self._events.close()
+        if self._reaper is not None:
+            self._reaper.end()
         ray.shutdown()
 
     # Actors
