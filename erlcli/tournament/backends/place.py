@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import erlcli
-from erlcli.core.cpus import LIMIT
+from erlcli.engine.child import limit_cpus
 from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament.backends.base import Order
@@ -40,7 +40,7 @@ class Place:
     def __init__(self, root: str, slot: str, cpus: int, gpu: bool, hang_seconds: float) -> None:
         self._layout, self._gpu, self._hang_seconds = RunLayout(Path(root)), gpu, hang_seconds
         self._slot = Slot(slot, 0 if gpu else None, ())
-        os.environ[LIMIT] = str(cpus)  # for the process to come: containers of one machine see all of its cores
+        limit_cpus(cpus)  # for the process to come: containers of one machine see all of its cores
         self._backend: LocalBackend | None = None
         self._news: list[Row] = []
 
