@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from erlcli.errors import RecipeError
+
 if TYPE_CHECKING:
     from erlcli.runs.layout import RunLayout
 
@@ -21,6 +23,7 @@ def resume(
         bool, typer.Option("--verify", help="Train one stretch again in a fresh process and compare bit for bit.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
+    address: Annotated[str | None, typer.Option(help="HOST:PORT of a tournament's Ray cluster, if it moved.")] = None,
     no_tui: Annotated[bool, typer.Option("--no-tui", help="Plain lines even on a terminal.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Train in the background and return at once.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value at the end.")] = False,
@@ -38,7 +41,10 @@ def resume(
 
     layout = open_run(run).absolute()
     if (layout.root / "journal.jsonl").exists():
-        raise typer.Exit(_tournament(layout, assignments or [], verify, device, no_tui, detach, json_output))
+        raise typer.Exit(_tournament(layout, assignments or [], verify, device, address, no_tui, detach, json_output))
+    if address is not None:
+        raise RecipeError("--address: not for a run", expected="a tournament on a Ray cluster", found=str(run),
+                          remedy="leave --address out")  # fmt: skip
     if verify:
         raise typer.Exit(_verify(layout, json_output=json_output))
     overrides = list(assignments or [])
@@ -56,12 +62,12 @@ def _tournament(
     assignments: list[str],
     verify: bool,
     device: str | None,
+    address: str | None,
     no_tui: bool,
     detach: bool,
     json_output: bool,
 ) -> int:
     from erlcli.cli import tournament
-    from erlcli.errors import RecipeError
 
     if verify or device is not None:
         option = "--verify" if verify else "--device"
@@ -71,7 +77,7 @@ def _tournament(
             found="a tournament",
             remedy=f"erl resume {layout.root}/members/ID {option}" if verify else "erl scale gives it other slots",
         )
-    return tournament.resume(layout, assignments, plain=no_tui, detach=detach, json_output=json_output)
+    return tournament.resume(layout, assignments, address, plain=no_tui, detach=detach, json_output=json_output)
 
 
 def _verify(layout: RunLayout, *, json_output: bool) -> int:

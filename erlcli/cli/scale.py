@@ -29,6 +29,7 @@ def scale(
     from erlcli.runs.layout import open_run
     from erlcli.runs.lock import is_owned
     from erlcli.tournament import slots as places
+    from erlcli.tournament.backends.settings import RaySettings
 
     layout = open_run(tournament).absolute()
     journal = Journal(layout.root)
@@ -46,10 +47,16 @@ def scale(
                           remedy=f"there are {now} now: erl scale {tournament} --slots N")  # fmt: skip
     board = journal.board
     here = places.gpus()
+    ray = RaySettings.of(layout)
+    if ray is not None and (slots is None or gpus is not None):
+        raise RecipeError("--gpus: the GPUs of a cluster have no numbers", expected="--slots N",
+                          found=f"--gpus {gpus}", remedy=f"erl scale {tournament} --slots N")  # fmt: skip
     if slots is not None and gpus is None and slots < len(board.slots):
         order = {member.id: place for place, member in enumerate(board.ranking(), start=1)}
         ranks = {member.slot: order[member.id] for member in board.members.values() if member.slot is not None}
         names = places.shrink(board.slots, ranks, slots)
+    elif ray is not None and slots is not None:
+        names = places.more(board.slots, slots)
     elif slots is not None and gpus is None and board.slots and not board.slots[0].startswith("cpu"):
         raise RecipeError("--slots: more slots than the tournament has on its GPUs", expected="--gpus LIST --per-gpu K",
                           found=f"--slots {slots}", remedy="erl doctor shows the GPUs of this machine")  # fmt: skip

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from erlcli.engine.supervisor import Outcome
     from erlcli.runs.layout import RunLayout
     from erlcli.runs.lock import RunLock
+    from erlcli.tournament.backends.settings import RaySettings
 
+BACKENDS = ("local", "ray")
 JOURNAL = "journal.jsonl"
 ROLE = "orchestrator"
 
@@ -29,7 +31,10 @@ def tournament(
     ] = None,
     slots: Annotated[int | None, typer.Option(min=1, max=4096, help="CPU slots; default: one a core.")] = None,
     gpus: Annotated[str | None, typer.Option(help="GPUs, such as 0-7 or 0,2; default: all.")] = None,
-    per_gpu: Annotated[int, typer.Option(min=1, max=64, help="Members that share a GPU.")] = 1,
+    per_gpu: Annotated[int | None, typer.Option(min=1, max=64, help="Members that share a GPU.")] = None,
+    backend: Annotated[str, typer.Option(help="local, or ray: slots are anywhere on a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="HOST:PORT of the Ray cluster; default: auto.")] = None,
+    cpus: Annotated[int | None, typer.Option(min=1, max=1024, help="Cores of each Ray slot; default: 1.")] = None,
     members: Annotated[int | None, typer.Option(min=1, help="Same as --set tournament.members=N.")] = None,
     assignments: Annotated[
         list[str] | None,
@@ -50,17 +55,51 @@ def tournament(
     from erlcli.recipe.tournament import DEFAULT
     from erlcli.tournament import slots as places
 
-    names = places.choose(slots, gpus, per_gpu, places.gpus(), len(places.cores()))
+    settings = _cluster(backend, address, cpus, gpus, per_gpu)
+    if settings is None:
+        names = places.choose(slots, gpus, per_gpu or 1, places.gpus(), len(places.cores()))
+    else:
+        names = places.more([], slots or 0)  # none: as many as there is room for
     overrides = list(assignments or [])
     if members is not None:
         overrides.append(f"tournament.members={members}")
     if seed is not None:
         overrides.append(f"train.seed={seed}")
     layout = create(recipe or DEFAULT, overrides, name, run_dir)
+    if settings is not None:
+        settings.save(layout)
     from erlcli.runs.lock import RunLock
 
     lock = RunLock.acquire(layout.lock)
     raise typer.Exit(drive(layout, lock, names, plain=no_tui, detach=detach, json_output=json_output))
+
+
+def _cluster(
+    backend: str, address: str | None, cpus: int | None, gpus: str | None, per_gpu: int | None
+) -> RaySettings | None:
+    """The cluster that the options mean, which answers; None for this machine.
+
+    Raises:
+        RecipeError: options that don't go together, or no such cluster.
+    """
+    from erlcli.tournament.backends.settings import RaySettings
+
+    if backend not in BACKENDS:
+        raise RecipeError(f"--backend {backend}: no such backend", expected=" or ".join(BACKENDS), found=backend,
+                          remedy="--backend ray spreads the slots over a Ray cluster")  # fmt: skip
+    if backend == "local":
+        if address is None and cpus is None:
+            return None
+        option = "--address" if address is not None else "--cpus"
+        raise RecipeError(f"{option}: for slots on a Ray cluster", expected="--backend ray", found="--backend local",
+                          remedy=f"add --backend ray, or leave {option} out")  # fmt: skip
+    if gpus is not None:
+        raise RecipeError("--gpus: the GPUs of a cluster have no numbers", expected="--per-gpu K, and --slots N",
+                          found=f"--gpus {gpus}",
+                          remedy="--per-gpu 1 --slots 8 trains on 8 GPUs, wherever they are")  # fmt: skip
+    settings = RaySettings(address or "auto", cpus or 1, 1 / per_gpu if per_gpu is not None else 0.0)
+    settings.check()
+    return settings
 
 
 def create(reference: str, overrides: list[str], name: str | None, run_dir: Path | None) -> RunLayout:
@@ -98,12 +137,15 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     return layout
 
 
-def resume(layout: RunLayout, overrides: list[str], *, plain: bool, detach: bool, json_output: bool) -> int:
+def resume(
+    layout: RunLayout, overrides: list[str], address: str | None, *, plain: bool, detach: bool, json_output: bool
+) -> int:
     """Go on with a tournament; the exit code.
 
     Args:
         layout: its directory.
         overrides: changes to its recipe.
+        address: of the Ray cluster, where that is another one now.
         plain: lines even on a terminal.
         detach: run in the background.
         json_output: print a JSON summary at the end.
@@ -112,12 +154,25 @@ def resume(layout: RunLayout, overrides: list[str], *, plain: bool, detach: bool
         OwnedError: a live process has it.
         RecipeError: the changed recipe can't be used.
     """
+    import dataclasses
+
     from erlcli.cli.session import claim
     from erlcli.recipe.tournament import load_tournament
     from erlcli.runs.jsonl import write_text
+    from erlcli.tournament.backends.settings import RaySettings
     from erlcli.tournament.session import HEADER
 
+    settings = RaySettings.of(layout)
+    if address is not None:
+        if settings is None:
+            raise RecipeError("--address: its slots are on this machine", expected="a tournament on a Ray cluster",
+                              found=shorten(layout.root), remedy="leave --address out")  # fmt: skip
+        settings = dataclasses.replace(settings, address=address)
+    if settings is not None:
+        settings.check()
     lock = claim(layout)
+    if settings is not None:
+        settings.save(layout)
     if overrides:
         before, after = load_tournament(layout.recipe), load_tournament(layout.recipe, overrides)
         for key in ("mode", "pods_per_member", "search"):

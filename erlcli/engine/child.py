@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from erlcli.core.cpus import usable_cpus
+from erlcli.core.cpus import LIMIT, usable_cpus
 
 
 class Child:
@@ -107,6 +107,11 @@ class Child:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+
+
+def limit_cpus(count: int) -> None:
+    """Have processes that are started from here on use at most so many CPUs, without pinning them."""
+    os.environ[LIMIT] = str(count)
 
 
 def describe_exit(code: int) -> str:

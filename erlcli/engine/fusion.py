@@ -62,6 +62,23 @@ def fuse(
     checkpoint.save(target, Checkpoint(policy, learner, state, first.replay))
 
 
+def forget(source: Path, target: Path) -> None:
+    """A checkpoint with all that another one has but for its replay, which begins anew.
+
+    Args:
+        source: folder of a restart point.
+        target: folder to write.
+
+    Raises:
+        DamagedError: the source is damaged.
+        OSError: the disk is full or read-only.
+    """
+    found = checkpoint.load(source)
+    empty = {key: 0 for key in ("end", "size")}
+    learner = {key: empty if key == "replay" else value for key, value in found.learner.items()}
+    checkpoint.save(target, Checkpoint(found.policy, learner, found.state))
+
+
 def average(
     states: States, sources: Sequence[Path] = (), weights: Sequence[float] | None = None, *, disjoint: bool = False
 ) -> dict[str, Tensor]:

@@ -1,8 +1,9 @@
 """A warm process at a slot of a tournament: imports everything once, then trains and evaluates member after member.
 
 Started as `python -m erlcli.engine.slice ROOT SLOT VISIBLE CORES REQUESTS REPLIES LOCK LIFELINE`: the tournament's
-directory, the slot's name, CUDA_VISIBLE_DEVICES and the cores for this process, and file descriptors. It is pinned
-before torch is imported. Requests and replies are JSON lines; a reply carries the request's `id`.
+directory, the slot's name, CUDA_VISIBLE_DEVICES and the cores for this process (none: it isn't pinned), and file
+descriptors. It is pinned before torch is imported. Requests and replies are JSON lines; a reply carries the request's
+`id`.
 
 A member is an ordinary run: it is trained by the one loop, from its newest whole checkpoint, and holds its lock
 meanwhile. What goes wrong in it is replied and written to its `errors/`; after anything but an error with a known
@@ -365,8 +366,9 @@ def main(arguments: list[str]) -> int:
     _, _, visible, cores, requests, replies, lock, lifeline = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["CUDA_VISIBLE_DEVICES"] = visible
-    with contextlib.suppress(OSError, AttributeError):  # cores that were taken away: all others will do
-        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+    if cores:
+        with contextlib.suppress(OSError, AttributeError):  # cores that were taken away: all others will do
+            os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
     for fd in (int(lock), int(replies)):
         os.set_inheritable(fd, False)
     on_orphaned(int(lifeline), leave_now)

@@ -201,11 +201,18 @@ class Space:
         """The algorithm of a member."""
         return str(settings.get(NAME, self.algorithm))
 
-    def sample(self, random: Random) -> Settings:
-        """Settings of a founder."""
+    def sample(self, random: Random, turn: int | None = None) -> Settings:
+        """Settings of a founder.
+
+        Args:
+            random: of the draws.
+            turn: where the algorithm is searched, take the values in turn, this one now: with few founders, chance
+                would leave some out.
+        """
         settings: Settings = {}
         if NAME in self.common:
-            settings[NAME] = self.common[NAME].sample(random)
+            names = self.algorithms
+            settings[NAME] = self.common[NAME].sample(random) if turn is None else names[turn % len(names)]
         for key, distribution in self.keys(self.algorithm_of(settings)).items():
             settings[key] = distribution.sample(random)
         return settings

@@ -101,6 +101,7 @@ class TournamentSection(Section):
         0.5, gt=0, le=1, description="Share of a generation that goes on; the others are replaced by their children."
     )
     max_failures: int = Field(3, ge=1, description="Failed slices in a row after which a member is retired.")
+    copy_replay: bool = Field(True, description="Whether a child begins with its parent's replay, too.")
     disk_gigabytes: float = Field(5.0, gt=0, description="For checkpoints; those of retired members go first.")
     slice: SliceSection = Field(default_factory=SliceSection, description=SliceSection.__doc__)
     budget: BudgetSection = Field(default_factory=BudgetSection, description=BudgetSection.__doc__)

@@ -13,6 +13,7 @@ A row is `{"seq", "time", "event", "member", ...}`; `seq` counts up from 1 and a
 | park, revive | |
 | retire | reason |
 | slots | slots: the names of those there are now; no member |
+| capacity | missing: names of slots that wait for a node of a cluster; no member |
 | generation | number, survivors; no member |
 | open, pause, resume, stop, refuse, finish | of the tournament as a whole; nothing that a board shows |
 
@@ -272,7 +273,7 @@ EVENTS: Mapping[str, Callable[[Board, Row], None]] = {
     "spawn": Board._spawn,
     "slots": Board._slots,
     "select": Board._select,
-    **dict.fromkeys(("generation", "open", "pause", "resume", "stop", "refuse", "finish"), Board._pass),
+    **dict.fromkeys(("generation", "capacity", "open", "pause", "resume", "stop", "refuse", "finish"), Board._pass),
 }
 MEMBER_EVENTS: Mapping[str, Callable[[Board, Member, Row], None]] = {
     "slice_start": Board._slice_start,

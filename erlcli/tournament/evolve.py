@@ -205,7 +205,7 @@ def founder(ledger: Ledger, recipe: TournamentRecipe, *, founding: bool) -> Row:
     """
     random = random_of(seed_of(recipe), ledger.board.seq + 1)
     for _ in range(TRIES):
-        settings = recipe.space.sample(random)
+        settings = recipe.space.sample(random, ledger.founded if founding else None)
         if recipe.accepts(settings):
             facts = {"founder": founding, "algorithm": recipe.space.algorithm_of(settings)}
             return _spawn(ledger, recipe, None, settings, **facts)

@@ -27,6 +27,7 @@ from erlcli.tournament.scores import Sample
 
 FOLDER, CHAMPION, HELD = "members", "champion", "held"
 HEADER = "# A member of a tournament: `erl train` of this file trains it anew, without its parent's weights.\n"
+COPIES = 3  # attempts at a checkpoint whose files go meanwhile
 STEPS_DIGITS = 12  # names of checkpoints sort as text
 
 
@@ -106,8 +107,7 @@ class MemberStore(Store):
 
                 fuse([self._checkpoint(pod) for pod in row["fused"]], temporary.checkpoints / name_of(steps), steps)
             elif member.parent is not None:
-                source = self._checkpoint(member.parent.id, steps)
-                link_folder(source, temporary.checkpoints / name_of(steps))
+                self._copy(member.parent.id, steps, temporary.checkpoints / name_of(steps))
             spec = RunLayout(self.path(member.parent.id)).spec if member.parent is not None else None
             if spec is not None and spec.exists():  # which a member that is evaluated before it trains needs
                 shutil.copyfile(spec, temporary.spec)
@@ -117,6 +117,28 @@ class MemberStore(Store):
         finally:
             shutil.rmtree(temporary.root, ignore_errors=True)
         sync_path(path.parent)
+
+    def _copy(self, parent: str, steps: int, target: Path) -> None:
+        """A parent's checkpoint, which may be pruned meanwhile: then there is the one that is held, or none."""
+        for _ in range(COPIES):
+            source = self._checkpoint(parent, steps)
+            with contextlib.suppress(FileNotFoundError):
+                self._copy_from(source, target)
+                return
+        raise DamagedError(
+            f"{source}: went while it was copied",
+            expected="a checkpoint that its children start from",
+            found="files that are gone",
+            remedy="leave members/ as it is while the tournament lasts",
+        )
+
+    def _copy_from(self, source: Path, target: Path) -> None:
+        if self.recipe.section.copy_replay or not any(source.glob("replay-*")):
+            link_folder(source, target)
+            return
+        from erlcli.engine.fusion import forget
+
+        forget(source, target)
 
     def _recipe(self, member: Member) -> AnyRecipe:
         recipe = self.recipe.member(member.parameters, member.seed or 0)

@@ -135,6 +135,7 @@ class Orchestrator:
         self._write_status("stopping" if self.stopping else "paused" if self.ledger.paused else "running")
         for report in self.backend.poll(TICK_SECONDS):
             self._take(report)
+        self.places.watch()
         return None
 
     def _nothing_left(self) -> bool:
@@ -149,7 +150,7 @@ class Orchestrator:
         while True:
             while (row := evolve.settle(self.ledger, self.recipe)) is not None:
                 self._note(batch, row)
-            free = [s for s in self.ledger.board.slots if s not in self.busy and s not in orders]
+            free = [s for s in self.places.there() if s not in self.busy and s not in orders]
             if not free or self.stopping or len(orders) >= AT_ONCE:
                 break
             at_work = {task.member for task in (*self.busy.values(), *orders.values())}
@@ -242,6 +243,9 @@ class Orchestrator:
             self._score(report.member, task, facts)
         elif report.event == "failed":
             self._fail(report, training=training)
+        elif report.event == "lost":
+            if training:
+                self._end_slice(report.member, None, "lost", reason=facts["reason"])
         elif training:
             seconds = float(facts.get("seconds", 0.0))
             self._end_slice(report.member, facts.get("steps"), "stopped", seconds=seconds, reason=why)

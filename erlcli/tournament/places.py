@@ -8,6 +8,8 @@ from erlcli.errors import ErlError
 from erlcli.runs.jsonl import Row
 from erlcli.tournament import evolve, slots
 
+SETTLE_SECONDS = 3.0  # a node that comes or goes brings or takes several slots
+
 if TYPE_CHECKING:
     from erlcli.tournament.orchestrator import Orchestrator
 
@@ -24,6 +26,26 @@ class Places:
 
     def __init__(self, orchestrator: Orchestrator) -> None:
         self._o = orchestrator
+        self._missing: list[str] = []  # as the journal has it
+        self._changed = 0.0  # when the slots that are missing became others; 0 while they are those of the journal
+
+    def there(self) -> list[str]:
+        """The slots that orders can be sent to."""
+        capacity = set(self._o.backend.capacity())
+        return [name for name in self._o.ledger.board.slots if name in capacity]
+
+    def watch(self) -> None:
+        """Write down which slots wait for a node, once that has settled."""
+        there = self.there()
+        missing = [name for name in self._o.ledger.board.slots if name not in there]
+        now = self._o.backend.now()
+        if missing == self._missing:
+            self._changed = 0.0
+        elif not self._changed:
+            self._changed = now
+        elif now - self._changed >= SETTLE_SECONDS:
+            self._missing, self._changed = missing, 0.0
+            self._o.record({"event": "capacity", "missing": missing})
 
     def answer(self, row: Row) -> None:
         """Do what a user asks for; the row that says so carries the request's id."""
@@ -88,10 +110,10 @@ class Places:
     def pack_less(self, slot: str) -> bool:
         """After a GPU ran out of memory: one slot less on it, if it has another."""
         names = self._o.ledger.board.slots
-        gpu = slots.lay_out([slot], (0,))[0].gpu
-        fewer = slots.one_less(names, gpu) if gpu is not None else None
-        if fewer is None:
+        shares = [name for name in self._o.backend.sharing(slot) if name in names]
+        if len(shares) < 2:
             return False
-        self._o.record({"event": "slots", "slots": fewer, "why": f"out of memory on cuda:{gpu}"})
+        fewer = [name for name in names if name != shares[-1]]
+        self._o.record({"event": "slots", "slots": fewer, "why": f"out of memory at {slot}: a GPU has {len(shares)}"})
         self._leave()
         return True

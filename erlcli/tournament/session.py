@@ -1,4 +1,4 @@
-"""A tournament from its directory: recipe, members, local slots and orchestrator put together."""
+"""A tournament from its directory: recipe, members, slots and orchestrator put together."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pathlib import Path
 from erlcli.engine.failures import explain_os_error
 from erlcli.engine.supervisor import Outcome
 from erlcli.errors import ErlError
-from erlcli.recipe.tournament import load_tournament
+from erlcli.recipe.tournament import TournamentRecipe, load_tournament
+from erlcli.runs.journal import Journal
 from erlcli.runs.jsonl import write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock
+from erlcli.tournament.backends.base import Backend
 from erlcli.tournament.backends.local import LocalBackend
+from erlcli.tournament.backends.settings import RaySettings
 from erlcli.tournament.members import MemberStore
 from erlcli.tournament.orchestrator import PROCESS, Orchestrator
 
@@ -22,12 +25,12 @@ HEADER = "# Resolved: `erl tournament` of this file repeats the tournament.\n"
 
 
 def conduct(layout: RunLayout, lock: RunLock, names: Sequence[str], tick: Callable[[], None] = lambda: None) -> Outcome:
-    """Run a tournament to its end on this machine.
+    """Run a tournament to its end, on this machine or on the cluster that it has settings for.
 
     Args:
         layout: its directory, with a recipe.
         lock: of it, held by this process.
-        names: of the slots; those that it had last where there are none.
+        names: of the slots; where there are none, those that it had last, or all that a cluster has room for.
         tick: called some ten times a second.
 
     Returns:
@@ -38,7 +41,7 @@ def conduct(layout: RunLayout, lock: RunLock, names: Sequence[str], tick: Callab
         shutil.rmtree(request) if request.is_dir() else request.unlink()
     try:
         recipe = load_tournament(layout.recipe)
-        backend = LocalBackend(layout, lock.fd, recipe.base.engine.hang_seconds)
+        backend, names = _backend(layout, lock, recipe, names)
         outcome = Orchestrator(layout, recipe, backend, MemberStore(layout.root, recipe)).run(names, tick)
     except ErlError as error:
         outcome = Outcome(error.exit_code, "failed", error)
@@ -52,11 +55,35 @@ def conduct(layout: RunLayout, lock: RunLock, names: Sequence[str], tick: Callab
     return outcome
 
 
+def _backend(
+    layout: RunLayout, lock: RunLock, recipe: TournamentRecipe, names: Sequence[str]
+) -> tuple[Backend, Sequence[str]]:
+    """Slots, and their names where they are not those that the tournament had last."""
+    hang_seconds, settings = recipe.base.engine.hang_seconds, RaySettings.of(layout)
+    if settings is None:
+        return LocalBackend(layout, lock.fd, hang_seconds), names
+    journal = Journal(layout.root)
+    journal.refresh()
+    before = journal.board.slots
+    settings.check()
+    from erlcli.tournament.backends.ray import RayBackend
+
+    backend = RayBackend(layout, settings, hang_seconds, len(names or before))
+    try:
+        return backend, names or ([] if before else backend.fill())
+    except BaseException:
+        backend.close()
+        raise
+
+
 def main(arguments: list[str]) -> int:
     """Run a tournament without a terminal: ROOT LOCK_FD [SLOT ...]."""
     root, lock, *names = arguments
     layout = RunLayout(Path(root))
-    return conduct(layout, RunLock.inherited(layout.lock, int(lock)), names).exit_code
+    outcome = conduct(layout, RunLock.inherited(layout.lock, int(lock)), names)
+    if outcome.error is not None:
+        print(outcome.error, file=sys.stderr)  # into the log, for whoever waits for a start that does not come
+    return outcome.exit_code
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Slots: the places that a tournament trains at. A GPU, a share of one, or CPU cores.
 
 Names are text that says it all, `cpu:3`, `cuda:0` or `cuda:0/2` (the third share of GPU 0), so that a journal's list of
-slots can be taken up again.
+slots can be taken up again. On a cluster a slot is wherever there is room, `ray:3`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from erlcli.errors import RecipeError
 from erlcli.recipe.words import wrap
 
-_NAME = re.compile(r"cpu:(\d{1,5})|cuda:(\d{1,3})(?:/(\d{1,3}))?")
+_NAME = re.compile(r"(?:cpu|ray):(\d{1,5})|cuda:(\d{1,3})(?:/(\d{1,3}))?")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Slot:
     Attributes:
         name: see the module's docstring.
         gpu: index of its GPU; None for a CPU.
-        cores: of the machine that its processes run on.
+        cores: of the machine that its processes run on; none where they aren't pinned.
     """
 
     name: str
@@ -161,7 +161,7 @@ def lay_out(names: Sequence[str], usable: Sequence[int]) -> list[Slot]:
         if match is None or name in names[:place]:
             raise RecipeError(
                 f"slot {name}: {'not a slot' if match is None else 'comes twice'}",
-                expected="cpu:N, cuda:N or cuda:N/K, each once",
+                expected="cpu:N, cuda:N, cuda:N/K or ray:N, each once",
                 found=name,
                 remedy="erl scale TOURNAMENT --slots N, or --gpus LIST",
             )
@@ -186,7 +186,7 @@ def shrink(names: Sequence[str], ranks: dict[str, int], count: int) -> list[str]
 
 
 def resized(names: Sequence[str], ranks: dict[str, int], count: int) -> list[str]:
-    """So many slots: the best of those there are, or further cores.
+    """So many slots: the best of those there are, or further cores, or further ones of a cluster.
 
     Args:
         names: slots there are.
@@ -198,6 +198,8 @@ def resized(names: Sequence[str], ranks: dict[str, int], count: int) -> list[str
     """
     if count <= len(names):
         return shrink(names, ranks, count)
+    if names and all(name.startswith("ray:") for name in names):
+        return more(names, count)
     if any(not name.startswith("cpu:") for name in names):
         raise RecipeError(
             f"{count} slots: more than the tournament has on its GPUs",
@@ -209,7 +211,13 @@ def resized(names: Sequence[str], ranks: dict[str, int], count: int) -> list[str
     return [*names, *itertools.islice(further, count - len(names))]
 
 
-def one_less(names: Sequence[str], gpu: int) -> list[str] | None:
-    """The slots without the last share of a GPU; None where it has no other."""
-    shares = [name for name in names if name == f"cuda:{gpu}" or name.startswith(f"cuda:{gpu}/")]
-    return [name for name in names if name != shares[-1]] if len(shares) > 1 else None
+def sharing(names: Sequence[str], slot: str) -> list[str]:
+    """Those of the slots that are on the same GPU of this machine as `slot`; none for a CPU."""
+    gpu = slot.partition("/")[0]
+    return [name for name in names if name == gpu or name.startswith(f"{gpu}/")] if gpu.startswith("cuda:") else []
+
+
+def more(names: Sequence[str], count: int) -> list[str]:
+    """`count` slots of a cluster: those there are, and the first free numbers behind them."""
+    fresh = (f"ray:{i}" for i in itertools.count() if f"ray:{i}" not in names)
+    return [*names, *itertools.islice(fresh, count - len(names))]

@@ -48,6 +48,8 @@ def describe(row: Row) -> str | None:
         return f"{member}: {row['why']} at {count(row['to_steps'])} steps{reason}"
     if event == "slots":
         return f"slots: {', '.join(row['slots']) or 'none'}"
+    if event == "capacity":
+        return f"slots that wait for a node: {', '.join(row['missing']) or 'none'}"
     plain = {
         "generation": f"generation {row.get('number')}",
         "park": f"{member}: parked",

@@ -128,6 +128,30 @@ def test_a_donor_that_is_gone_leaves_nothing_behind(disk):
     assert [path.name for path in (disk.root / "members").iterdir()] == []
 
 
+@pytest.mark.parametrize("left", ["the one that trains on", "none"])
+def test_a_parents_checkpoint_that_goes_while_it_is_copied(left, disk, monkeypatch):
+    disk.spawn("m000")
+    disk.train("m000", 100)
+    disk.store.hold("m000", 100)
+    parent, link = disk.store.path("m000"), os.link
+
+    def linked(source, target):
+        if "/held/" in str(source) and str(source).endswith("policy.safetensors"):
+            shutil.rmtree(parent / "held")
+            if left == "none":
+                shutil.rmtree(parent / "checkpoints")
+        return link(source, target)
+
+    monkeypatch.setattr(os, "link", linked)
+    if left == "none":
+        with pytest.raises(DamagedError, match="no checkpoint at 100"):
+            disk.spawn("m001", "m000", 100)
+        assert not disk.store.path("m001").exists()
+        assert not list(disk.store.path("m001").parent.glob(".*"))
+    else:
+        checkpoint.verify(disk.spawn("m001", "m000", 100).checkpoints / name_of(100))
+
+
 def test_killed_in_the_middle_of_a_copy_it_is_made_anew(disk, monkeypatch):
     disk.spawn("m000")
     disk.train("m000", 100)

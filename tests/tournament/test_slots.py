@@ -3,7 +3,7 @@
 import pytest
 
 from erlcli.errors import RecipeError
-from erlcli.tournament.slots import Gpu, choose, lay_out, one_less, parse_gpus, shrink
+from erlcli.tournament.slots import Gpu, choose, lay_out, more, parse_gpus, resized, sharing, shrink
 
 HERE = [Gpu(i, str(i), "H100") for i in range(4)]
 
@@ -71,18 +71,23 @@ def test_the_slots_of_the_best_stay():
     assert shrink(names, {}, 0) == []
 
 
-def test_one_share_less():
-    names = ["cuda:0/0", "cuda:0/1", "cuda:1"]
-    assert one_less(names, 0) == ["cuda:0/0", "cuda:1"]
-    assert one_less(names, 1) is None
-
-
 def test_so_many_slots_keep_the_best_or_add_cores():
-    from erlcli.tournament.slots import resized
-
     assert resized(["cpu:0", "cpu:1", "cpu:2"], {"cpu:0": 3, "cpu:1": 1}, 1) == ["cpu:1"]
     assert resized(["cpu:1"], {}, 3) == ["cpu:1", "cpu:0", "cpu:2"]
     assert resized([], {}, 2) == ["cpu:0", "cpu:1"]
+    assert resized(["ray:1"], {}, 2) == ["ray:1", "ray:0"]
     assert resized(["cuda:0", "cuda:1"], {"cuda:1": 1}, 1) == ["cuda:1"]
     with pytest.raises(RecipeError, match="more than the tournament has on its GPUs"):
         resized(["cuda:0"], {}, 2)
+
+
+def test_who_shares_a_gpu():
+    names = ["cuda:0/0", "cuda:0/1", "cuda:1", "cuda:10", "cpu:0"]
+    assert sharing(names, "cuda:0/1") == ["cuda:0/0", "cuda:0/1"]
+    assert sharing(names, "cuda:1") == ["cuda:1"]
+    assert sharing(names, "cpu:0") == sharing(names, "ray:0") == []
+
+
+def test_slots_of_a_cluster_are_numbered():
+    assert more([], 3) == ["ray:0", "ray:1", "ray:2"]
+    assert more(["ray:1", "ray:3"], 4) == ["ray:1", "ray:3", "ray:0", "ray:2"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from erlcli.runs.jsonl import Row
+from erlcli.tournament import slots
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,14 @@ class Report:
         event: `trained` (facts: steps, seconds, why, and setup_seconds before
             training began), after which the evaluation follows; or the last one of an order:
             `scored` (steps, mean, std, ci, episodes), `stopped` (steps and seconds of a slice that was broken off, and
-            `user` where someone asked the member itself to stop), or `failed` (error, and `oom` where a GPU had no
-            memory left).
+            `user` where someone asked the member itself to stop), `failed` (error, and `oom` where a GPU had no
+            memory left), or `lost` (reason: whatever happened to the slot, it was not the member's fault).
         facts: JSON values.
     """
 
     slot: str
     member: str
-    event: Literal["trained", "scored", "stopped", "failed"]
+    event: Literal["trained", "scored", "stopped", "failed", "lost"]
     facts: Row = field(default_factory=dict)
 
 
@@ -71,7 +72,11 @@ class Backend(ABC):
 
     @abstractmethod
     def capacity(self) -> list[str]:
-        """Names of the slots that there are."""
+        """Names of the slots that orders can be sent to: on a cluster, those that a node has room for."""
+
+    def sharing(self, slot: str) -> list[str]:
+        """Names of the slots that are on the same GPU, `slot` included; none where it has no GPU."""
+        return slots.sharing(self.capacity(), slot)
 
     @abstractmethod
     def start(self, slot: str, order: Order) -> None:

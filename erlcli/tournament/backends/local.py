@@ -7,7 +7,7 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,21 +60,27 @@ class LocalBackend(Backend):
         layout: the tournament's directory.
         lock_fd: of its lock, which the processes hold, too: nobody takes it over while one of them lives.
         hang_seconds: after which a process that is in an environment counts as hung.
+        visible: CUDA_VISIBLE_DEVICES by index of the GPU; those that are found here where it is None.
     """
 
-    def __init__(self, layout: RunLayout, lock_fd: int, hang_seconds: float) -> None:
+    def __init__(
+        self, layout: RunLayout, lock_fd: int, hang_seconds: float, visible: Mapping[int, str] | None = None
+    ) -> None:
         self._layout, self._lock_fd, self._hang_seconds = layout, lock_fd, hang_seconds
         self._workers: dict[str, _Worker] = {}
         self._selector = selectors.DefaultSelector()
         self._orders = 0
         self._look = 0.0
-        self._visible = {gpu.index: gpu.visible for gpu in gpus()}
+        self._visible = {gpu.index: gpu.visible for gpu in gpus()} if visible is None else visible
         self._cores = cores()
 
     def resize(self, slots: Sequence[str]) -> None:
         """See `Backend.resize`. Processes that stay are pinned to their new share of the cores."""
-        wanted = {slot.name: slot for slot in lay_out(slots, self._cores)}
-        for slot in wanted.values():
+        wanted = lay_out(slots, self._cores)
+        for slot in wanted:
+            if slot.name.startswith("ray:"):
+                raise ErlError(f"slot {slot.name}: of a cluster", expected="slots of this machine", found=slot.name,
+                               remedy="erl scale TOURNAMENT --slots N, or --gpus LIST")  # fmt: skip
             if slot.gpu is not None and slot.gpu not in self._visible:
                 raise ErlError(
                     f"slot {slot.name}: there is no such GPU here",
@@ -82,6 +88,11 @@ class LocalBackend(Backend):
                     found=slot.name,
                     remedy="erl scale TOURNAMENT --slots N, or --gpus LIST",
                 )
+        self.provide(wanted)
+
+    def provide(self, slots: Sequence[Slot]) -> None:
+        """Have just these slots, as `resize` does, whatever they are called."""
+        wanted = {slot.name: slot for slot in slots}
         for name in [name for name in self._workers if name not in wanted]:
             self._end(self._workers.pop(name))
         for name, slot in wanted.items():
@@ -159,7 +170,7 @@ class LocalBackend(Backend):
                 "erlcli.engine.slice",
                 arguments,
                 self._layout.output(name),
-                threads=len(slot.cores),
+                threads=len(slot.cores) or None,
                 inherit=(orders, told, self._lock_fd),
             )
         except BaseException:
