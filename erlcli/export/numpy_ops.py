@@ -254,7 +254,7 @@ OPS: dict[str, Callable[..., Any]] = {
     function.__name__.rstrip("_"): function
     for function in (
         add, addcmul, amax, amin, argmax, cast, chunk, clamp, concat, div, elu, exp, flatten, gelu, gru_cell, index,
-        invert, item, layer_norm, linear, lstm_cell, masked_fill, maximum, mean, minimum, mul, relu, reshape, select, sigmoid,
-        silu, slice_, softmax, softplus, split, squeeze, sub, sum, tanh, unsqueeze,
+        invert, item, layer_norm, linear, lstm_cell, masked_fill, maximum, mean, minimum, mul, relu, reshape, select,
+        sigmoid, silu, slice_, softmax, softplus, split, squeeze, sub, sum, tanh, unsqueeze,
     )
 }  # fmt: skip

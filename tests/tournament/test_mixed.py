@@ -4,6 +4,7 @@ import pytest
 
 from erlcli.algorithms import registry
 from erlcli.engine import checkpoint
+from erlcli.engine.fusion import forget, fuse
 from erlcli.recipe.load import read_toml
 from erlcli.recipe.shipped import find
 from erlcli.recipe.tournament import check_tournament
@@ -12,7 +13,6 @@ from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock
 from erlcli.tournament import evolve
-from erlcli.engine.fusion import forget, fuse
 from erlcli.tournament.ledger import Ledger, fold
 from erlcli.tournament.members import MemberStore
 from erlcli.tournament.session import HEADER, conduct
