@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from erlcli.core.types import EnvSpec
-from erlcli.export.greedy import NEXT_STATE, OUTPUT, GreedyPolicy, example, inputs, outputs, taken_apart
+from erlcli.export.greedy import INPUT, NEXT_STATE, OUTPUT, GreedyPolicy, example, inputs, outputs, taken_apart
 from erlcli.export.parity import Array, Outputs, Runtime
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -29,8 +29,8 @@ def write(greedy: GreedyPolicy, spec: EnvSpec, facts: dict[str, Any], path: Path
     given = example(greedy.policy, spec)
     program = torch.onnx.export(
         greedy,
-        (given.obs,),
-        kwargs=given.others,
+        (),  # a dict that comes last here would be taken for keywords
+        kwargs={INPUT: given.obs, **given.others},
         dynamo=True,
         input_names=[port.name for port in inputs(greedy.policy, spec)],
         output_names=[port.name for port in outputs(greedy.policy, spec)],

@@ -37,7 +37,7 @@ def test_the_list_has_newest_versions_by_family():
 
 def test_all_shows_older_versions_and_what_they_need():
     _, out, _ = erl("hopper", "--all")
-    assert [line.split()[0] for line in out.splitlines() if line.startswith("  H")] == [
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("  Hopper-")] == [
         "Hopper-v2", "Hopper-v3", "Hopper-v4", "Hopper-v5",
     ]  # fmt: skip
     assert "needs gymnasium-robotics" in out

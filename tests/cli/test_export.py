@@ -72,7 +72,7 @@ def test_report_names_file_error_and_use_and_nothing_else_is_printed(
 ) -> None:
     crown(run)
     monkeypatch.chdir(run.parent)
-    export(Path("run"), form=form)
+    export([Path("run")], form=form)
     out, err = capfd.readouterr()
     assert err == ""
     lines = out.splitlines()
@@ -90,7 +90,7 @@ def test_report_names_file_error_and_use_and_nothing_else_is_printed(
 
 def test_json_is_one_value_and_all_there_is(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "elsewhere" / "agent.onnx"
-    export(run, out=out, checkpoint="last", json_output=True)
+    export([run], out=out, checkpoint="last", json_output=True)
     stdout, stderr = capfd.readouterr()
     assert stderr == ""
     row = json.loads(stdout)

@@ -68,6 +68,7 @@ def test_the_list_as_json(erl):
         "tournament_bipedal": "tournament",
         "tournament_cartpole": "tournament",
         "tournament_lunarlander": "tournament",
+        "tournament_mixed_cartpole": "tournament",
     }
     row = next(row for row in rows if row["name"] == "cartpole_ppo")
     assert (row["env"], row["algorithm"]) == ("CartPole-v1", "ppo")

@@ -72,7 +72,6 @@ def test_a_stack_is_more_channels_the_oldest_first(draws):
         ("auto", (36, 36, 3), 64),  # 36 -> 8 -> 3 -> 1
         ("auto", (35, 35, 3), 64 * 6 * 6),  # small: 35 -> 17 -> 8 -> 6
         ("auto", (7, 7, 3), 64),  # 7 -> 5 -> 3 -> 1
-        ("auto", (3, 4, 1), 16 * 1 * 2),
         ("impala_cnn", (64, 64, 3), 32 * 8 * 8),
         ("impala_cnn", (7, 7, 3), 32),  # 7 -> 4 -> 2 -> 1
     ],
@@ -114,7 +113,7 @@ def test_pixels_are_divided_by_their_largest_value():
     ten, byte = (ImageEncoder(image_box(7, 7, 3), NetworkConfig(pixel_max=top)) for top in (10.0, 255.0))
     ten.load_state_dict(byte.state_dict())
     small = torch.full((1, 7, 7, 3), 2, dtype=torch.uint8)
-    torch.testing.assert_close(ten(small), byte(small * 255 // 10), atol=0, rtol=1e-5)
+    torch.testing.assert_close(ten(small), byte(torch.full_like(small, 51)), atol=0, rtol=1e-5)
 
 
 def test_many_images_are_encoded_in_chunks_where_no_gradient_is_wanted(draws, monkeypatch):

@@ -383,7 +383,7 @@ def test_only_schedules_can_change():
     assert changed(recipe, "algorithm.clip_range", 1).algorithm.clip_range(0.5) == 1.0
     with pytest.raises(RecipeError) as caught:
         changed(recipe, "train.total_steps", 1)
-    assert caught.value.expected == "algorithm.learning_rate, algorithm.clip_range, algorithm.entropy_coef"
+    assert caught.value.expected == "algorithm.entropy_coef, algorithm.learning_rate, algorithm.clip_range"
 
 
 def test_a_new_supervisor_clears_old_requests_and_says_so_when_paused(tmp_path, monkeypatch):

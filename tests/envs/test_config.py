@@ -73,6 +73,7 @@ def test_env_section_to_config():
         max_episode_steps: int = 9
         frame_stack: int = 4
         action_masks: str = "off"
+        atari: None = None
 
     assert env_config(Section(), 16, threads=3) == EnvConfig(
         "CartPole-v1", "gymnasium", 16, {"k": 2}, (("a:B", {}), ("b:C", {"x": 1})), 9, 4, 3, "off"

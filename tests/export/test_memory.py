@@ -59,7 +59,7 @@ def test_a_file_acts_like_the_policy_over_100_steps_from_a_reset(
 ) -> None:
     action, width, overrides = CASES[case]
     layout = run_builder(tmp_path / "run", OBS, action, *overrides, mask=width)
-    exported = export(layout, load_policy(layout), *destination(layout, form, None))
+    exported = export(layout, load_policy(layout), *destination(layout.root / "policy", form, None))
     policy, rng, batch = load_policy(layout).policy, np.random.default_rng(0), 2
     to_env, state = ActionMap(action), policy.initial_state(batch, torch.device("cpu"))
     run_file = opened(exported)
