@@ -106,6 +106,13 @@ def _bare(config: EnvConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]
 
 
 def _game(config: EnvConfig, atari: AtariConfig, render_mode: str | None, training: bool) -> gymnasium.Env[Any, Any]:
+    if not config.id.startswith("ALE/"):
+        raise RecipeError(
+            f"env.atari: {config.id} is no Atari game",
+            expected='an env.id that begins with "ALE/"',
+            found=config.id,
+            remedy="leave [env.atari] out",
+        )
     kwargs = {**config.kwargs, "frameskip": 1, "repeat_action_probability": atari.repeat_action_probability}
     bare = _bare(replace(config, kwargs=kwargs, max_episode_steps=None), render_mode)
     limit = config.limit

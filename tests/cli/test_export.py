@@ -106,6 +106,8 @@ def test_json_is_one_value_and_all_there_is(run: Path, tmp_path: Path, capfd: py
         "checkpoint": "last",
         "checkpoint_path": str(run / "checkpoints" / "000000000032"),
         "steps": 32,
+        "ensemble": None,
+        "members": None,
         "inputs": [{"name": "obs", "dtype": "float32", "shape": ["batch", 4]}],
         "outputs": [{"name": "action", "dtype": "int64", "shape": ["batch"]}],
     }

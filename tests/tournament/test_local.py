@@ -254,7 +254,8 @@ def test_a_slot_on_a_gpu_that_is_not_there_is_an_error(tmp_path):
 
 def test_a_warm_process_stays_as_it_is(tmp_path):
     """Slice after slice, no descriptors and no threads are left open."""
-    layout = directory(tmp_path / "run", "tournament.budget.steps=4_000", "train.total_steps=100_000")
+    overrides = ["tournament.budget.steps=4_000", "train.total_steps=100_000", "train.target_return=1_000"]
+    layout = directory(tmp_path / "run", *overrides)
     seen = []
 
     def tick():

@@ -86,7 +86,7 @@ def test_a_slot_that_is_taken_during_an_evaluation_costs_no_slice(tmp_path):
                 tournament_request(layout.root, "slots", slots=["cpu:1" if asked[0] == "cpu:0" else "cpu:0"])
 
     tails = {}
-    overrides = ["tournament.members=1", "tournament.budget.steps=640", "tournament.evaluation.episodes=800"]
+    overrides = ["tournament.members=1", "tournament.budget.steps=640", "tournament.evaluation.episodes=3000"]
     outcome, rows = conducted(tmp_path, overrides, tick=tick)
     assert outcome.state == "finished"
     assert fold(rows).completed == 2
