@@ -73,7 +73,8 @@ def _nothing(search: str, hidden: int) -> RecipeError:
     elif close := difflib.get_close_matches(search, [e.id for e in catalogue()], n=3, cutoff=0.4):
         remedy = f"did you mean {', '.join(close)}?"
     elif missing:
-        remedy = "; ".join(f"{family.title}: {family.remedy}" for family in missing)
+        packages = "; ".join(f"{family.title}: {family.remedy}" for family in missing)
+        remedy = f"erl envs lists them all; more are in {packages}"
     return RecipeError(f"{search}: no such environment", expected="part of a registered id", remedy=remedy)
 
 

@@ -113,7 +113,7 @@ def test_pixels_are_divided_by_their_largest_value():
     ten, byte = (ImageEncoder(image_box(7, 7, 3), NetworkConfig(pixel_max=top)) for top in (10.0, 255.0))
     ten.load_state_dict(byte.state_dict())
     small = torch.full((1, 7, 7, 3), 2, dtype=torch.uint8)
-    torch.testing.assert_close(ten(small), byte(torch.full_like(small, 51)), atol=0, rtol=1e-5)
+    torch.testing.assert_close(ten(small), byte(torch.full_like(small, 51)), atol=1e-6, rtol=1e-5)
 
 
 def test_many_images_are_encoded_in_chunks_where_no_gradient_is_wanted(draws, monkeypatch):

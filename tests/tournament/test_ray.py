@@ -186,6 +186,7 @@ def test_one_of_two_nodes_dies_and_as_many_slices_are_completed(head, node, tmp_
     wait_until(lambda: not processes_of(layout.root))
 
 
+@pytest.mark.slow
 def test_slots_wait_for_nodes_and_take_them_as_they_come(head, node, tmp_path):
     """What an autoscaler sees: more is asked for than there is."""
     node()
@@ -204,6 +205,7 @@ def test_slots_wait_for_nodes_and_take_them_as_they_come(head, node, tmp_path):
     assert check(layout).completed == 20
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_leaves_nobody_behind_and_is_resumed(head, node, tmp_path):
     node(cpus=2)
     layout = directory(tmp_path / "run", head.address)
@@ -235,6 +237,7 @@ def test_an_env_that_takes_its_process_is_the_members_failure_and_no_loss(head, 
     assert "left by itself with code 7" in retired["reason"]
 
 
+@pytest.mark.slow
 def test_a_gpu_that_runs_out_of_memory_gets_fewer_members(head, node, tmp_path):
     """Ray believes what it is told of GPUs: one that two share, and that has memory for one of them."""
     node(cpus=2, num_gpus=1)
@@ -249,6 +252,7 @@ def test_a_gpu_that_runs_out_of_memory_gets_fewer_members(head, node, tmp_path):
     assert not [row for row in events(layout, "slice_end") if row["why"] == "failed"]
 
 
+@pytest.mark.slow
 def test_a_slot_that_is_taken_during_an_evaluation_costs_no_slice(head, node, tmp_path):
     node(cpus=2)
     layout = directory(tmp_path / "run", head.address, "tournament.members=1", "tournament.mode=independent",
@@ -273,6 +277,7 @@ def test_a_slot_that_is_taken_during_an_evaluation_costs_no_slice(head, node, tm
     assert gone < scored[0]["seq"], "it was taken after the evaluation"
 
 
+@pytest.mark.slow
 def test_a_cluster_of_its_own_ends_with_a_driver_that_is_killed(tmp_path, monkeypatch):
     """Whatever other cluster there is on this machine: it is not joined."""
     monkeypatch.setattr(RaySettings, "resolved", lambda self: None)
