@@ -24,11 +24,10 @@ from erlcli.algorithms.config.ddpg import DDPGConfig, DeterministicConfig
 from erlcli.algorithms.h_term import h_term
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, Supports
-from erlcli.core.encoders import encoded, make_encoder, wants_encoder
+from erlcli.core.encoders import actor_network, make_encoder, wants_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.exploration import GaussianNoise, OrnsteinUhlenbeckNoise, uniform
 from erlcli.core.h_term import deterministic_log_density
-from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
 from erlcli.core.replay import Transitions
 from erlcli.core.target import Target
@@ -57,18 +56,7 @@ class DeterministicPolicy(ExploringPolicy):
             wants_encoder(spec.obs, network),
         )
         size = action_dim(context)
-        self.network = encoded(
-            spec.obs,
-            network,
-            lambda inputs: mlp(
-                inputs,
-                network.hidden,
-                size,
-                activation=network.activation,
-                layer_norm=network.layer_norm,
-                output_gain=0.01,
-            ),
-        )
+        self.network = actor_network(spec.obs, network, size)
         self.register_buffer("sigma", torch.tensor(config.noise_std(0.0)))
         self.exploration = (
             GaussianNoise(size) if config.noise == "gaussian" else OrnsteinUhlenbeckNoise(size, config.ou_theta)

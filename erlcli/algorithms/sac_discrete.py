@@ -27,9 +27,8 @@ from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.algorithms.soft import Temperature
 from erlcli.core.algorithm import Context, Supports
 from erlcli.core.distributions import Categorical
-from erlcli.core.encoders import encoded, wants_encoder
+from erlcli.core.encoders import actor_network, encoded, wants_encoder
 from erlcli.core.ensemble import Ensemble
-from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
 from erlcli.core.replay import Transitions
 from erlcli.core.target import Target
@@ -55,18 +54,7 @@ class CategoricalPolicy(ExploringPolicy):
             wants_encoder(spec.obs, network),
         )
         self.distribution = Categorical(choices(context))
-        self.network = encoded(
-            spec.obs,
-            network,
-            lambda inputs: mlp(
-                inputs,
-                network.hidden,
-                self.distribution.num_params,
-                activation=network.activation,
-                layer_norm=network.layer_norm,
-                output_gain=0.01,
-            ),
-        )
+        self.network = actor_network(spec.obs, network, self.distribution.num_params)
         self.action_shape = self.distribution.action_shape
         self.action_dtype = self.distribution.action_dtype
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from erlcli.core.networks import NetworkConfig, orthogonal
+from erlcli.core.networks import NetworkConfig, mlp, orthogonal
 from erlcli.core.packing import image, vector, vector_size
 from erlcli.core.types import Box
 from erlcli.errors import RecipeError
@@ -63,6 +63,22 @@ def encoded(obs: Box, network: NetworkConfig, build: Callable[[int], nn.Module])
     """What `build` makes for inputs of a given width, behind an encoder where these observations want one."""
     encoder = make_encoder(obs, network)
     return build(obs.size) if encoder is None else Encoded(encoder, build(encoder.width))
+
+
+def actor_network(obs: Box, network: NetworkConfig, outputs: int) -> nn.Module:
+    """From observations to (..., outputs), with a small last layer, so that an actor starts near its centre."""
+    return encoded(
+        obs,
+        network,
+        lambda inputs: mlp(
+            inputs,
+            network.hidden,
+            outputs,
+            activation=network.activation,
+            layer_norm=network.layer_norm,
+            output_gain=0.01,
+        ),
+    )
 
 
 def trunk_width(obs: Box, network: NetworkConfig) -> int:

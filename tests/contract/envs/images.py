@@ -89,8 +89,8 @@ class BothTarget(DotTarget):
         return self.picture(), reward, True, False, {}
 
 
-class Drifting(BothTarget):
-    """Goes on for eight steps, of which the last truncates; with the right to any action."""
+class EightSteps:
+    """Goes on for eight steps, of which the last truncates, with the right to any action."""
 
     def reset(self, *, seed=None, options=None):
         self.steps = 0
@@ -102,14 +102,9 @@ class Drifting(BothTarget):
         return obs, reward, False, self.steps == 8, info
 
 
-class DriftingChoice(Both):
-    """As `Drifting`, with three choices."""
+class Drifting(EightSteps, BothTarget):
+    """A number for each picture, eight pictures an episode."""
 
-    def reset(self, *, seed=None, options=None):
-        self.steps = 0
-        return super().reset(seed=seed)
 
-    def step(self, action):
-        self.steps += 1
-        obs, reward, _, _, info = super().step(action)
-        return obs, reward, False, self.steps == 8, info
+class DriftingChoice(EightSteps, Both):
+    """A choice of three for each picture, eight pictures an episode."""
