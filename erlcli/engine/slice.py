@@ -227,8 +227,10 @@ class Work:
             report(PROCESS, self.layout, error)
         known = read_json(self.layout.error(PROCESS)) or ErlError(str(error)).to_json()
         traceback.clear_frames(error.__traceback__)  # they hold tensors and envs
-        self.reply("failed", error={key: value for key, value in known.items() if key != "traceback"}, oom=oom)
-        return isinstance(error, ErlError) and not oom
+        goes_on = isinstance(error, ErlError) and not oom
+        told = {key: value for key, value in known.items() if key != "traceback"}
+        self.reply("failed", error=told, oom=oom, leaves=not goes_on)
+        return goes_on
 
 
 class Slice:

@@ -200,6 +200,7 @@ class Orchestrator:
         else:
             order = Order(entry.id, run, False, None, None, str(entry.steps), episodes, seed)
         self.busy[slot] = task
+        self.places.began(slot, task)
         self.backend.start(slot, order)
 
     def _carry_out(self, rows: Sequence[Row]) -> None:
@@ -242,7 +243,7 @@ class Orchestrator:
         if report.event == "scored":
             self._score(report.member, task, facts)
         elif report.event == "failed":
-            self._fail(report, training=training)
+            self._fail(report, task, training=training)
         elif report.event == "lost":
             if training:
                 self._end_slice(report.member, None, "lost", reason=facts["reason"])
@@ -271,14 +272,14 @@ class Orchestrator:
             return
         self._note(self._unwritten, board.evaluation(entry, task.kind, facts))
 
-    def _fail(self, report: Report, *, training: bool) -> None:
+    def _fail(self, report: Report, task: Task, *, training: bool) -> None:
         """A slice or an evaluation that failed: again, elsewhere, or never again."""
         error, member = report.facts["error"], report.member
         entry = self.ledger.alive.get(member)
         if entry is None:
             return
         reason = str(error.get("message"))
-        if report.facts.get("oom") and self.places.pack_less(report.slot):
+        if report.facts.get("oom") and self.places.pack_less(report.slot, task):
             if training:
                 self._end_slice(member, None, "stopped", reason=reason)
             return

@@ -11,6 +11,7 @@ from erlcli.tournament import evolve, slots
 SETTLE_SECONDS = 3.0  # a node that comes or goes brings or takes several slots
 
 if TYPE_CHECKING:
+    from erlcli.tournament.evolve import Task
     from erlcli.tournament.orchestrator import Orchestrator
 
 
@@ -26,6 +27,8 @@ class Places:
 
     def __init__(self, orchestrator: Orchestrator) -> None:
         self._o = orchestrator
+        self._crowded: dict[str, Task] = {}  # orders that were at work when their GPU lost a slot for want of memory
+        self._shared: dict[str, Task] = {}  # orders that began when their GPU had several slots, leaving ones included
         self._missing: list[str] = []  # as the journal has it
         self._changed = 0.0  # when the slots that are missing became others; 0 while they are those of the journal
 
@@ -107,12 +110,30 @@ class Places:
         names = self._o.ledger.board.slots
         self._o.backend.resize([*names, *(slot for slot in self._o.busy if slot not in names)])
 
-    def pack_less(self, slot: str) -> bool:
-        """After a GPU ran out of memory: one slot less on it, if it has another."""
+    def began(self, slot: str, task: Task) -> None:
+        """An order was given to a slot."""
+        if len(self._o.backend.sharing(slot)) > 1:
+            self._shared[slot] = task
+
+    def pack_less(self, slot: str, task: Task) -> bool:
+        """After a GPU ran out of memory: one slot less on it, if it has another.
+
+        Args:
+            slot: whose order failed of it.
+            task: that order.
+
+        Returns:
+            Whether others had a share of the memory, so that the member is not to blame.
+        """
+        shared = self._shared.pop(slot, None) is task
+        if self._crowded.pop(slot, None) is task:
+            return True
         names = self._o.ledger.board.slots
         shares = [name for name in self._o.backend.sharing(slot) if name in names]
         if len(shares) < 2:
-            return False
+            return shared
+        # Those at work beside it may have run out of the same memory, and their news come later.
+        self._crowded |= {name: self._o.busy[name] for name in shares if name in self._o.busy}
         fewer = [name for name in names if name != shares[-1]]
         self._o.record({"event": "slots", "slots": fewer, "why": f"out of memory at {slot}: a GPU has {len(shares)}"})
         self._leave()

@@ -203,7 +203,9 @@ class SimulatedBackend(Backend):
 
     def stop(self, slot: str) -> None:
         """See `Backend.stop`: half of what is left of a slice was done."""
-        job = self._jobs.pop(slot)
+        job = self._jobs.pop(slot, None)
+        if job is None:  # its report was given by the same poll as the one that led to this
+            return
         facts: Row = {}
         if job.order.train and not job.trained:
             until = job.order.until_steps or job.from_steps

@@ -343,6 +343,26 @@ def test_a_gpu_without_memory_gets_fewer_members_and_nobody_is_blamed(tmp_path):
     assert tournament.ledger.failed == 0
 
 
+def test_two_that_run_out_of_the_same_memory_are_both_not_to_blame(tmp_path):
+    """The second one's news come when the first one's have already cost a slot."""
+    tournament = Tournament(
+        tmp_path,
+        recipe(members=2),
+        fails=lambda order, number, slot: error(RuntimeOom, oom=True) if number <= 2 and order.train else None,
+    )
+    assert tournament.start().run(["cuda:0/0", "cuda:0/1"]).state == "finished"
+    assert tournament.ledger.board.slots == ["cuda:0/0"]
+    assert not [row for row in events(tournament.rows, "slice_end") if row["why"] == "failed"]
+
+
+def test_who_runs_out_of_memory_alone_is_to_blame_even_after_others_were_not(tmp_path):
+    alone = lambda order, number, slot: error(RuntimeOom, oom=True) if order.train else None  # noqa: E731
+    tournament = Tournament(tmp_path, recipe(members=2), fails=alone)
+    tournament.start().run(["cuda:0/0", "cuda:0/1"])
+    failed = [row for row in events(tournament.rows, "slice_end") if row["why"] == "failed"]
+    assert len(events(tournament.rows, "slice_start")) == len(failed) + 2  # the two that shared
+
+
 class RuntimeOom(EnvError):
     pass
 

@@ -208,6 +208,8 @@ class LocalBackend(Backend):
         worker.trained |= event == "trained"
         if event != "trained":
             worker.order = worker.deadline = None
+        if row.pop("leaves", False):  # now, or the next order would go to a process that is on its way out
+            self._replace(worker, None)
         return [Report(worker.slot.name, order.member, event, row)]
 
     def _watch(self, worker: _Worker, now: float) -> list[Report]:
