@@ -6,7 +6,9 @@ discounted return.
 
 With a recurrent `[network]` actor and critic have a memory each. A rollout begins with the state that the one before
 has left, gradients are cut there, and what is learnt from are whole sequences: stretches of one environment within one
-episode. The value of a true last observation is that of the memory at that moment.
+episode. The value of a true last observation is that of the memory at that moment. A memory runs through a sequence
+step by step, however many there are side by side, so that long ones are slow: `sequence_length` cuts them, gradients
+too, and each part goes on from the state that was there when the rollout was collected.
 
 Actor and critic are separate networks, or share encoder and hidden layers with an output layer each: by default where
 there is an encoder, since a second one would double the work (`network.share_trunk`). Memories are never shared.
@@ -84,8 +86,8 @@ class Recurrence:
 
     Attributes:
         sequences: its valid rows, in whose order the `Batch` is.
-        actor_state: (N, S) at its start.
-        critic_state: (N, S) at its start.
+        actor_state: (P, S) before each of them.
+        critic_state: (P, S).
     """
 
     sequences: Sequences
@@ -94,8 +96,7 @@ class Recurrence:
 
     def packing(self, sizes: Tensor, numbers: Tensor) -> Packing:
         """That of the sequences `numbers`."""
-        env, first = self.sequences.env[numbers], self.sequences.first[numbers].unsqueeze(-1)
-        return Packing(sizes, self.actor_state[env] * first, self.critic_state[env] * first)
+        return Packing(sizes, self.actor_state[numbers], self.critic_state[numbers])
 
 
 class OnPolicyAlgorithm(Algorithm):
@@ -255,16 +256,24 @@ class OnPolicyAlgorithm(Algorithm):
             if self.shared:
                 obs, final = self.policy.trunk(obs), self.policy.trunk(final)
             return critic(obs), critic(final), None
-        state = self._critic_state
-        if state is None:
-            raise TypeError("the critic has no state")
-        state = state.masked_fill(rollout.start.fresh.unsqueeze(-1), 0.0)
+        if self._critic_state is None or self.policy.memory is None:
+            raise TypeError("a recurrent critic goes with a recurrent policy")
+        state = self._critic_state.masked_fill(rollout.start.fresh.unsqueeze(-1), 0.0)
         value, states = critic.over_time(obs, state, begins)  # (T + 1, N), (T + 1, N, S)
         index = rollout.final_obs.index
         final_value = critic.after(final, states[index[:, 0], index[:, 1]])
         self._critic_state = states[-2].clone()
-        sequences = Sequences.of(rollout.valid, begins[:-1])
-        return value, final_value, Recurrence(sequences, rollout.start.state, state)
+
+        longest = self.config.sequence_length
+        sequences = Sequences.of(rollout.valid, begins[:-1], longest)
+        actor_states = rollout.start.state.unsqueeze(0)  # before each step; without a bound only the first is asked for
+        if longest is not None:
+            _, after = self.policy.memory.over_time(obs[:-2], rollout.start.state, begins[:-2])
+            actor_states = torch.cat([actor_states, after])
+        critic_states = torch.cat([state.unsqueeze(0), states[:-2]])  # (T, N, S)
+        before = [s[sequences.step * sequences.goes_on, sequences.env] for s in (actor_states, critic_states)]
+        goes_on = sequences.goes_on.unsqueeze(-1)
+        return value, final_value, Recurrence(sequences, *(s * goes_on for s in before))
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Take in the observations; after the losses of the rollout, or its ratios would not start at 1."""

@@ -1,4 +1,4 @@
-"""A rollout as sequences: stretches of one environment within one episode, which a memory runs through.
+"""A rollout as sequences: stretches of one environment within one episode, which a memory runs through, or their parts.
 
 Dimension letters: T time steps, N environments, R valid rows, P sequences, L longest sequence.
 """
@@ -35,35 +35,45 @@ def restarts(rollout: Rollout) -> Tensor:
 class Sequences:
     """The valid rows of a rollout, cut into sequences. No sequence goes over a restart or a row that is not valid.
 
+    Where they are to be no longer than so many rows, the parts of a stretch go on from each other's states.
+
     Attributes:
         rows: (R,) int64, t * N + n of each valid row; environment by environment, each in the order of time.
         begin: (P,) int64, where each sequence begins within `rows`.
         length: (P,) int64, rows of each.
         env: (P,) int64, n of each.
-        first: (P,) bool, whether it begins with the rollout, and so goes on from the state at its start.
+        step: (P,) int64, t of each one's first row.
+        goes_on: (P,) bool, whether it begins from the state that is there before that row, and not from an empty one.
     """
 
     rows: Tensor
     begin: Tensor
     length: Tensor
     env: Tensor
-    first: Tensor
+    step: Tensor
+    goes_on: Tensor
 
     @staticmethod
-    def of(valid: Tensor, begins: Tensor) -> Sequences:
+    def of(valid: Tensor, begins: Tensor, longest: int | None = None) -> Sequences:
         """Cut a rollout.
 
         Args:
             valid: (T, N) bool.
             begins: (T, N) bool, see `restarts`.
+            longest: rows of a sequence at most; None for no bound.
         """
         steps, envs = valid.shape
         place = valid.t().flatten().nonzero().squeeze(-1)  # (R,) n * T + t
         time, env = place % steps, place // steps
-        head = (time == 0) | begins[time, env]
+        begun = begins[time, env]
+        head = (time == 0) | begun
+        if longest is not None:
+            row = torch.arange(len(place), device=place.device)
+            since = row - torch.where(head, row, 0).cummax(0).values if len(place) else row
+            head = since % longest == 0
         begin = head.nonzero().squeeze(-1)
         length = torch.diff(begin, append=begin.new_tensor([len(place)]))
-        return Sequences(time * envs + env, begin, length, env[begin], time[begin] == 0)
+        return Sequences(time * envs + env, begin, length, env[begin], time[begin], ~begun[begin])
 
     def parts(self, count: int, order: Tensor) -> list[Tensor]:
         """Whole sequences in about `count` parts of about equally many rows; none is empty.

@@ -6,6 +6,7 @@ gone, however it died. Children run in sessions of their own, so that Ctrl+C rea
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -112,6 +113,19 @@ class Child:
 def limit_cpus(count: int) -> None:
     """Have processes that are started from here on use at most so many CPUs, without pinning them."""
     os.environ[LIMIT] = str(count)
+
+
+def give_way(niceness: int) -> None:
+    """Have this process run in the gaps that others leave.
+
+    Linux with autogroups shares the CPUs between sessions first, and each child is one: niceness alone then only counts
+    among its own threads, so that the session gets it too.
+    """
+    with contextlib.suppress(OSError):
+        os.nice(niceness)
+    with contextlib.suppress(OSError):  # not Linux, or no autogroups
+        if os.getsid(0) == os.getpid():
+            Path("/proc/self/autogroup").write_text(str(niceness))
 
 
 def describe_exit(code: int) -> str:

@@ -7,8 +7,6 @@ is worth its time.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import sys
 import threading
@@ -20,7 +18,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from erlcli.engine import build, checkpoint
-from erlcli.engine.child import leave_now, on_orphaned
+from erlcli.engine.child import give_way, leave_now, on_orphaned
 from erlcli.engine.evaluate import Evaluation, Scores
 from erlcli.engine.failures import Interrupted, run_child
 from erlcli.engine.film import Filmer, Subject
@@ -189,8 +187,7 @@ def main(arguments: list[str]) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     on_orphaned(int(lifeline), leave_now)
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
+    give_way(NICENESS)
     torch.set_num_threads(1)
     layout = RunLayout(Path(root))
     return run_child(PROCESS, layout, lambda: Evaluator(layout, load(layout.recipe), int(attempt), stop).run())

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from erlcli.algorithms import registry
 from erlcli.algorithms.config.base import AlgorithmConfig
+from erlcli.algorithms.config.on_policy import OnPolicyConfig
 from erlcli.errors import RecipeError
 from erlcli.recipe.explain import check_numbers, explain, unknown_key
 from erlcli.recipe.json_schema import schema_of
@@ -147,6 +148,16 @@ def _check_together(recipe: AnyRecipe, source: str) -> None:
             f"nothing, or one of the algorithms {', '.join(able)}",
             f'"{recipe.network.recurrent}"',
             "leave network.recurrent out, or take another algorithm.name; env.frame_stack may do instead",
+        )
+    algorithm = recipe.algorithm
+    if isinstance(algorithm, OnPolicyConfig) and algorithm.sequence_length and recipe.network.recurrent is None:
+        raise _misfit(
+            source,
+            "algorithm.sequence_length",
+            "there is no memory",
+            "nothing where network.recurrent is unset",
+            f"{algorithm.sequence_length}",
+            'leave algorithm.sequence_length out, or set network.recurrent = "lstm"',
         )
     workers, lag = recipe.engine.workers, recipe.engine.lag
     if workers and num_envs % workers:

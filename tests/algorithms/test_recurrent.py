@@ -147,10 +147,12 @@ def test_values_are_those_of_the_memory_at_each_moment(cell, autoreset):
 
 @every_case
 @pytest.mark.parametrize("kind", sorted(ACTIONS))
-def test_the_ratio_starts_at_one(cell, autoreset, kind):
-    """So the state at the start, restarts and the order of rows are those of acting."""
+@pytest.mark.parametrize("longest", [None, 4])
+def test_the_ratio_starts_at_one(cell, autoreset, kind, longest):
+    """So the states before sequences, restarts and the order of rows are those of acting."""
     masked = kind != "continuous"
-    algorithm = make(cell=cell, kind=kind, masked=masked, normalize=NormalizeConfig(obs=True), clip_range=1e-3)
+    normalize = NormalizeConfig(obs=True)
+    algorithm = make(cell=cell, kind=kind, masked=masked, normalize=normalize, clip_range=1e-3, sequence_length=longest)
     for k in range(3):
         rollout = make_rollout(algorithm, k, autoreset, kind, masked)
         metrics = {name: float(value) for name, value in algorithm.update(rollout, 0.0).items()}
@@ -188,8 +190,9 @@ def test_the_loss_does_not_depend_on_how_sequences_are_packed(cell, autoreset):
 
 
 @every_case
-def test_gradients_equal_those_of_a_loop_over_time(cell, autoreset):
-    algorithm = make("a2c", cell=cell, entropy_coef=0.01)
+@pytest.mark.parametrize("longest", [None, 4])
+def test_gradients_equal_those_of_a_loop_over_time(cell, autoreset, longest):
+    algorithm = make("a2c", cell=cell, entropy_coef=0.01, sequence_length=longest)
     rollout = make_rollout(algorithm, 2, autoreset)
     twin = copy.deepcopy(algorithm)
     batch, recurrence = twin.prepare(rollout)
@@ -198,14 +201,20 @@ def test_gradients_equal_those_of_a_loop_over_time(cell, autoreset):
     state, values, params = rollout.start.state, [], []
     ends = torch.zeros(T, N, dtype=torch.bool)
     ends[rollout.final_obs.index[:, 0], rollout.final_obs.index[:, 1]] = True
-    critic_state = recurrence.critic_state
+    critic_state = torch.zeros(N, critic.memory.state_size)
+    age = torch.zeros(N, dtype=torch.int64)  # rows since the memory was empty, or the rollout began
     for t in range(T):
+        if longest is not None:  # gradients don't go back beyond these
+            cut = (age % longest == 0).unsqueeze(-1)
+            state = torch.where(cut, state.detach(), state)
+            critic_state = torch.where(cut, critic_state.detach(), critic_state)
         out, state = policy.memory(rollout.obs[t], state)
         params.append(policy.params(out))
         out, critic_state = critic.memory(rollout.obs[t], critic_state)
         values.append(critic.body(out).squeeze(-1))
         forget = (ends[t] | ~rollout.valid[t]).unsqueeze(-1)
         state, critic_state = state.masked_fill(forget, 0.0), critic_state.masked_fill(forget, 0.0)
+        age = torch.where(forget.squeeze(-1), 0, age + 1)
     params, value = torch.stack(params).flatten(0, 1)[order], torch.stack(values).flatten()[order]
     distribution = policy.distribution
     log_prob = distribution.log_prob(params, batch.action)

@@ -90,8 +90,26 @@ def test_sequences_are_stretches_of_one_episode(seed, autoreset):
     for p, (n, rows) in enumerate(expected):
         begin, length = int(found.begin[p]), int(found.length[p])
         assert [int(r) for r in found.rows[begin : begin + length]] == [t * N + n for t in rows]
-        assert int(found.env[p]) == n and bool(found.first[p]) == (rows[0] == 0)
+        assert int(found.env[p]) == n and int(found.step[p]) == rows[0]
+        assert bool(found.goes_on[p]) == (not begins[rows[0], n])
     assert sorted(found.rows.tolist()) == rollout.valid.flatten().nonzero().flatten().tolist()
+
+
+@cases
+@pytest.mark.parametrize("longest", [1, 3, 100])
+def test_long_sequences_are_cut_and_go_on(seed, autoreset, longest):
+    rollout = make_rollout(seed, autoreset)
+    begins = restarts(rollout)[:-1]
+    found = Sequences.of(rollout.valid, begins, longest)
+    expected = [
+        (n, rows[i : i + longest], bool(i) or not bool(begins[rows[0], n]))
+        for n, rows in slow_sequences(rollout, begins)
+        for i in range(0, len(rows), longest)
+    ]
+    assert found.length.tolist() == [len(rows) for _, rows, _ in expected]
+    assert found.rows.tolist() == [t * N + n for n, rows, _ in expected for t in rows]
+    assert found.step.tolist() == [rows[0] for _, rows, _ in expected]
+    assert found.goes_on.tolist() == [goes_on for _, _, goes_on in expected]
 
 
 @cases
@@ -123,6 +141,7 @@ def test_packing_takes_the_first_step_of_all_then_the_second(seed, autoreset):
     assert sizes.tolist() == [sum(length > t for length in lengths) for t in range(lengths[0])]
 
 
-def test_a_rollout_of_resets_has_no_sequence():
-    found = Sequences.of(torch.zeros(3, 2, dtype=torch.bool), torch.ones(3, 2, dtype=torch.bool))
+@pytest.mark.parametrize("longest", [None, 2])
+def test_a_rollout_of_resets_has_no_sequence(longest):
+    found = Sequences.of(torch.zeros(3, 2, dtype=torch.bool), torch.ones(3, 2, dtype=torch.bool), longest)
     assert len(found.rows) == len(found.begin) == len(found.length) == 0

@@ -330,6 +330,7 @@ TOGETHER = [
     (text(env="num_envs = 1", algorithm="rollout_length = 10\nbatch_size = 64"), "algorithm.batch_size"),
     (text(env="num_envs = 8", rest="[engine]\nworkers = 3"), "engine.workers"),
     (text(rest="[engine]\nlag = 1"), "engine.lag"),
+    (text(algorithm="sequence_length = 8"), "algorithm.sequence_length"),
     (text(rest="[eval]\nepisodes = 10\nprobe_episodes = 11"), "eval.probe_episodes"),
 ]
 

@@ -18,6 +18,12 @@ class OnPolicyConfig(AlgorithmConfig):
     gamma: float = Field(0.99, ge=0, le=1, description="Discount.")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="0 is one-step TD, 1 is Monte Carlo.")
     normalize_advantage: bool = Field(True, description="Advantages of a rollout to mean 0 and std 1.")
+    sequence_length: int | None = Field(
+        None,
+        ge=1,
+        description="With a recurrent network: steps over which gradients go back in time, at most; longer stretches "
+        "of an episode are cut, which is faster by as much. Unset goes back to the start of the rollout or episode.",
+    )
     entropy_coef: Schedule = Field(constant(0.0), description="Weight of the entropy bonus.")
     value_coef: float = Field(0.5, ge=0, description="Weight of the value loss.")
     max_grad_norm: float = Field(0.5, gt=0, description="Gradients are scaled down to this norm.")
