@@ -26,6 +26,7 @@ from erlcli.core.actions import ActionMap
 from erlcli.core.cpus import usable_cpus
 from erlcli.core.seeding import derive
 from erlcli.core.types import ActionSpace, Box, EnvSpec, Game, Step
+from erlcli.envs import envpool_import
 from erlcli.envs.config import AtariConfig, EnvConfig, envpool_refusal
 from erlcli.envs.position import PositionLog
 from erlcli.envs.single import make_env
@@ -35,7 +36,7 @@ from erlcli.errors import EnvError, RecipeError
 envpool: Any = None
 missing = ""
 try:
-    import envpool
+    envpool = envpool_import.load()
 except ImportError as error:  # the extra `fast` is optional; make_vec_env's callers get a RecipeError below
     missing = str(error)
 
@@ -74,7 +75,7 @@ class EnvpoolVecEnv:
             )
         if refusal := envpool_refusal(config):
             raise RecipeError(f"env.backend: envpool can't do this: {refusal}", remedy='env.backend = "gymnasium"')
-        if config.envpool_id not in envpool.list_all_envs():
+        if not envpool_import.knows(envpool, config.envpool_id):
             raise RecipeError(
                 f"env.id {config.id}: envpool has no such environment",
                 found=config.id,
