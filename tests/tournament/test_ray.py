@@ -307,6 +307,39 @@ def test_a_cluster_of_its_own_ends_with_a_driver_that_is_killed(tmp_path, monkey
     assert not alive
 
 
+JOIN = """
+import sys, ray
+from erlcli.tournament.backends import cluster
+from erlcli.tournament.backends.settings import RaySettings
+if sys.argv[1] == "first":  # whatever other cluster there is on this machine
+    init = ray.init
+    def refuse(address, **options):
+        if address == "auto": raise ConnectionError
+        return init(address=address, **options)
+    ray.init = refuse
+own = cluster.join(RaySettings(), 1)
+print(own, ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.readline()
+ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_nobody_joins_a_cluster_that_ends_with_another_tournament():
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    processes, said = [], []
+    try:
+        for which in ("first", "second"):
+            processes.append(subprocess.Popen([sys.executable, "-c", JOIN, which], **pipes))
+            said.append(processes[-1].stdout.readline().split())
+        assert [own for own, _ in said] == ["True", "True"]
+        assert said[0][1] != said[1][1]
+    finally:
+        for process in processes:
+            process.communicate("\n", timeout=60)
+
+
 @pytest.fixture(scope="module")
 def shared(head, tmp_path_factory):
     """One connection for the tests below; a process can have only one at a time, so those above come first."""

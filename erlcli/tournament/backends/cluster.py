@@ -24,6 +24,7 @@ LEAVE_SECONDS = 30.0  # that slots of an earlier owner get to notice that it is 
 CHECK_SECONDS = 60.0  # that a node may take to start a process and import erl
 REAPER = "reaper"
 STORE_BYTES = 100 << 20  # Ray's object store on a cluster of our own: nothing but orders and news pass through it
+PRIVATE = "erl_private"  # a resource that marks a cluster of our own
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
 
 
@@ -46,13 +47,16 @@ def join(settings: RaySettings, slots: int) -> bool:
     try:
         try:
             ray.init(address=address or "auto", **options)
-            _hush()
-            return False
+            if address is not None or PRIVATE not in ray.cluster_resources():
+                _hush()
+                return False
+            ray.shutdown()  # another tournament's own cluster was found, which ends with it
         except ConnectionError:
             if address is not None:
                 raise
         count = max(len(cores()), slots * settings.cpus)
-        ray.init(address="local", num_cpus=count, include_dashboard=False, object_store_memory=STORE_BYTES, **options)
+        own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": STORE_BYTES, "resources": {PRIVATE: 1}}
+        ray.init(address="local", num_cpus=count, **own, **options)
         _hush()
         return True
     except (ConnectionError, RuntimeError, ValueError) as error:
