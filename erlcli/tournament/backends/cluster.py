@@ -55,8 +55,8 @@ def join(settings: RaySettings, slots: int) -> bool:
             if address is not None:
                 raise
         count = max(len(cores()), slots * settings.cpus)
-        own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": STORE_BYTES, "resources": {PRIVATE: 1}}
-        ray.init(address="local", num_cpus=count, **own, **options)
+        options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES, "resources": {PRIVATE: 1}}
+        ray.init(address="local", num_cpus=count, **options)
         _hush()
         return True
     except (ConnectionError, RuntimeError, ValueError) as error:
