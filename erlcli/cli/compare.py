@@ -33,8 +33,8 @@ def compare(
         list[str],
         typer.Argument(
             metavar="[NAME=]RUN",
-            help="Runs or tournaments; the others are compared with the first. NAME=RUN puts a run into a group of that name; "
-            "RUN may be a quoted pattern, as in 'ppo=runs/ppo-*'.",
+            help="Runs or tournaments; the others are compared with the first. NAME=RUN puts a run into a group "
+            "of that name; RUN may be a quoted pattern, as in 'ppo=runs/ppo-*'.",
             show_default=False,
         ),
     ],
