@@ -75,8 +75,9 @@ def measure(task: str, python: Path | None, settings: Settings) -> dict[str, lis
 
 def shipped(settings: Settings) -> list[list[str]]:
     """BipedalWalker as it is shipped, and what its environments alone allow."""
-    found = by_turns({"it": lambda: settings.bench("bipedal_ppo", [], 8.0)}, settings)["it"]
-    command = bench_command("bipedal_ppo", [])
+    sets = ["algorithm.rollout_length=16"] if settings.quick else []
+    found = by_turns({"it": lambda: settings.bench("bipedal_ppo", sets, 8.0)}, settings)["it"]
+    command = bench_command("bipedal_ppo", sets)
     return [
         [name, spread([one[key] for one in found], form), "", "", command]
         for key, name, form in (
