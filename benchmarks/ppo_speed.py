@@ -53,7 +53,13 @@ def section(settings: Settings) -> str:
         if task in GYMNASIUM:
             same = found["gymnasium"]
             rows.append(
-                ["the same on gymnasium's envs", spread(same), "", ratio(same, theirs), f"and `{GYMNASIUM_SET}`"]
+                [
+                    "the same on gymnasium's envs",
+                    spread(same),
+                    "",
+                    ratio(same, theirs),
+                    f"and `--set '{GYMNASIUM_SET}'`",
+                ]
             )
     head = ["steps/s", "erl", "Stable-Baselines3", "ratio of medians", "command"]
     return table(head, rows + shipped(settings))

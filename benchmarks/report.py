@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -91,7 +93,7 @@ def flags(sets: Sequence[str]) -> list[str]:
 
 def bench_command(recipe: str, sets: Sequence[str]) -> str:
     """The command of a figure, for the page."""
-    return " ".join(["`erl bench", recipe, *(f"--set {assignment.replace(' ', '')}" for assignment in sets)]) + "`"
+    return f"`{shlex.join(['erl', 'bench', recipe, *flags(sets)])}`"
 
 
 def by_turns(measures: Mapping[str, Callable[[], Any]], settings: Settings) -> dict[str, list[Any]]:
@@ -158,15 +160,21 @@ def spread(values: Sequence[float | None], form: str = "{:,.0f}") -> str:
     """Median, and all values behind it; None is worse than any number, and - is said of none."""
     if not values:
         return "-"
-    worst = [float("inf") if value is None else value for value in values]
     each = ", ".join("never" if value is None else form.format(value) for value in values)
-    middle = statistics.median(worst)
-    return f"{'never' if middle == float('inf') else form.format(middle)} ({each})"
+    middle = median(values)
+    return f"{'never' if math.isinf(middle) else form.format(middle)} ({each})"
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """Of the medians."""
-    return f"{statistics.median(ours) / statistics.median(theirs):.2f}" if ours and theirs else "-"
+def median(values: Sequence[float | None]) -> float:
+    """The median; None is worse than any number."""
+    return statistics.median(float("inf") if value is None else value for value in values)
+
+
+def ratio(ours: Sequence[float | None], theirs: Sequence[float | None]) -> str:
+    """Of the medians; - where there is none."""
+    if not ours or not theirs or math.isinf(median(ours)) or math.isinf(median(theirs)):
+        return "-"
+    return f"{median(ours) / median(theirs):.2f}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 
 import report
 
-from erlcli.engine.plot import COLORS
-
-GREY = "#7d8590"  # of all that is no curve: as far from white as from the pages of dark themes
+# Each is about as far from white as from the pages of dark themes.
+GREY = "#7d8590"  # of all that is no curve
+COLORS = ("#2f86d6", "#dd6b20", "#1f9d7f", "#b86fb0")
 
 
 def write(parts: Mapping[str, dict[str, Any]], folder: Path) -> None:
@@ -65,6 +65,8 @@ def draw(parts: list[dict[str, Any]], path: Path) -> None:
 
 def panel(axes: Any, part: dict[str, Any]) -> None:
     """One part: both axes logarithmic, but for a handful of workers."""
+    from matplotlib.ticker import EngFormatter
+
     values = [point["value"] for point in part["points"]]
     axes.set_facecolor("none")
     for name, color in zip(part["shown"], COLORS, strict=False):
@@ -74,8 +76,9 @@ def panel(axes: Any, part: dict[str, Any]) -> None:
         axes.set_xscale("log")
         axes.set_yscale("log")
     else:
-        axes.set_xticks(values)
         axes.set_ylim(bottom=0)
+    axes.set_xticks(values, [f"{value:,}" if value < 10_000 else EngFormatter(sep="")(value) for value in values])
+    axes.set_xticks([], minor=True)
     axes.set_title(part["title"], loc="left", fontsize=10)
     axes.set_xlabel(part["across"])
     axes.set_ylabel(part["unit"])

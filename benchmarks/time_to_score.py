@@ -110,21 +110,17 @@ def section(settings: Settings) -> str:
             measures["peer"] = _seeds(lambda s: peer_seconds(python, s, settings))
         found = by_turns(measures, settings.share(len(targets) - place))
         ours, theirs = found["erl"], found.get("peer", [])
-        seconds, command = (
-            [row["seconds"] for row in ours],
-            f"`python benchmarks/time_to_score.py {recipe} --target {target}`",
-        )
-        never = [float("inf") if value is None else value for value in (*seconds, *theirs)]
-        better = ratio(never[len(seconds) :], never[: len(seconds)]) if theirs else ""
-        peer = f"{spread(theirs, '{:.1f}')}, {better} of ours" if theirs else ""
-        rows.append([f"{recipe}: seconds to {target}", spread(seconds, "{:.1f}"), peer, command])
+        seconds = [row["seconds"] for row in ours]
+        command = f"`python benchmarks/time_to_score.py {recipe} --target {target}`"
+        name = f"{recipe}: seconds to {target}"
+        rows.append([name, spread(seconds, "{:.1f}"), spread(theirs, "{:.1f}"), ratio(theirs, seconds), command])
         for name, key, form in (
             (f"steps to {target}", "steps", "{:,.0f}"),
             ("mean of 100 episodes that ended the run", "confirmed_return", "{:.1f}"),
             ("peak memory of all processes, MB", "peak_megabytes", "{:.0f}"),
         ):
-            rows.append([f"{recipe}: {name}", spread([row[key] for row in ours], form), "", ""])
-    return table(["seeds 0, 1, 2 ...", "erl", "Stable-Baselines3", "command"], rows)
+            rows.append([f"{recipe}: {name}", spread([row[key] for row in ours], form), "", "", ""])
+    return table(["seeds 0, 1, 2 ...", "erl", "Stable-Baselines3", "its time by ours", "command"], rows)
 
 
 def _seeds(one: Callable[[int], Any]) -> Callable[[], Any]:
