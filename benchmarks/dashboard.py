@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import synthetic
-from report import NotMeasured, Settings, table
+from report import NotMeasured, Settings, flags, table
 
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
@@ -288,8 +288,9 @@ def figure_live(folder: Path, pairs: int, steps: int) -> list[Figure]:
 
 def train(path: Path, steps: int, *, watched: bool) -> tuple[float, float]:
     """Steps/s of training, and the share of a core in % that the dashboard took meanwhile."""
-    command = [sys.executable, "-m", "erlcli", "train", "bipedal_ppo", "--run-dir", str(path), "--no-tui", "--set",
-               f"train.total_steps={steps}", "--set", "train.target_return=1e9"]  # fmt: skip
+    sets = [f"train.total_steps={steps}", "train.target_return=1e9", f"eval.every_steps={steps}", "eval.episodes=2",
+            "eval.probe_episodes=2"]  # fmt: skip
+    command = [sys.executable, "-m", "erlcli", "train", "bipedal_ppo", "--run-dir", str(path), "--no-tui", *flags(sets)]
     share = 0.0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as training:
         while not (path / "metrics.jsonl").exists():

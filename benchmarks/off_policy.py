@@ -171,4 +171,8 @@ def hidden(settings: Settings) -> str:
         ]
         speed = spread([row["steps_per_second"] for row in found[name]])
         rows.append([name, speed, *shares, bench_command(recipe, sets + more)])
-    return table(["SAC on BipedalWalker in gymnasium", "steps/s", "env", "act", "wait", "update", "command"], rows)
+    explained = (
+        "Shares of the time of training. With lag, env and act pass during updates, and wait is what is not hidden."
+    )
+    head = ["SAC on BipedalWalker in gymnasium", "steps/s", "env", "act", "wait", "update", "command"]
+    return f"{explained}\n\n{table(head, rows)}"
