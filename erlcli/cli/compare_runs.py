@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -117,22 +118,35 @@ def report(made: Row) -> list[str]:
 
     what = "last evaluation" if made["score"] == "final" else "best full evaluation"
     lines = [f"Return of the {what}, IQM over runs with its 95% CI", ""]
+    short = shorten([group["name"] for environment in made["environments"] for group in environment["groups"]])
     for environment in made["environments"]:
         head = ["runs", "IQM", "95% CI", "worst", *(["target"] if _targets(environment) else [])]
         lines += [f"{env_name(environment['env'])[:80]}", _line("", head)]
-        lines += [_line(group["name"], _cells(group)) for group in environment["groups"]]
+        lines += [_line(short[group["name"]], _cells(group)) for group in environment["groups"]]
         lines.append("")
     if made["all_environments"]:
         lines.append("All environments, scaled: 0 for the worst run of each, 1 for the best")
         for group in made["all_environments"]:
-            lines.append(_line(group["name"], [str(group["runs"]), f"{group['iqm']:.3f}", _ci(group["iqm_ci"], 3)]))
+            cells = [str(group["runs"]), f"{group['iqm']:.3f}", _ci(group["iqm_ci"], 3)]
+            lines.append(_line(short[group["name"]], cells))
         lines.append("")
     if made["against_first"]:
         first = made["environments"][0]["groups"][0]["name"]
-        lines.append(f"Probability that a run does better than one of {_short(first)}")
-        lines += [_verdict(row) for row in made["against_first"]]
+        lines.append(f"Probability that a run does better than one of {short[first]}")
+        lines += [f"{short[row['name']]:<{NAME}} {_verdict(row)}" for row in made["against_first"]]
         lines.append("")
     return lines + _notes(made)
+
+
+def shorten(names: Sequence[str]) -> dict[str, str]:
+    """Names that fit, each by the whole one: without their middles, or without what they begin with alike."""
+    different = list(dict.fromkeys(names))
+    tail = NAME - NAME // 2 - 1
+    short = [name if len(name) <= NAME else f"{name[: NAME // 2]}…{name[-tail:]}" for name in different]
+    if len(set(short)) < len(different):
+        start = max(len(os.path.commonprefix(different)) - 4, 1)  # noqa: RUF071 - letters are meant
+        short = [name if len(name) <= NAME else f"…{name[start:]}"[:NAME] for name in different]
+    return dict(zip(different, short, strict=True))
 
 
 def _targets(environment: Row) -> bool:
@@ -155,23 +169,17 @@ def _ci(interval: Sequence[float] | None, digits: int) -> str:
 def _line(name: str, cells: Sequence[str]) -> str:
     widths = (4, 9, 20, 9, 13)
     text = "".join(f" {cell:>{width - 1}}" for cell, width in zip(cells, widths, strict=False))
-    return f"{_short(name):<{NAME}}{text}".rstrip()
-
-
-def _short(name: str) -> str:
-    """A name that fits, with its end, where names differ most."""
-    return name if len(name) <= NAME else f"{name[: NAME // 2]}…{name[-(NAME - NAME // 2 - 1) :]}"
+    return f"{name:<{NAME}}{text}".rstrip()
 
 
 def _verdict(row: Row) -> str:
     if row["probability"] is None:
-        return f"{_short(row['name']):<{NAME}} - no environment in common"
+        return "-     no environment in common"
     interval = row["probability_ci"]
     said = ""
     if interval is not None and row["fewest_runs"] >= FEW:
         said = "better" if interval[0] > 0.5 else "worse" if interval[1] < 0.5 else "no clear difference"
-    ci = _ci(interval, 2)
-    return f"{_short(row['name']):<{NAME}} {row['probability']:.2f}  {ci:<14}{said}".rstrip()
+    return f"{row['probability']:.2f}  {_ci(interval, 2):<14}{said}".rstrip()
 
 
 def _notes(made: Row) -> list[str]:
