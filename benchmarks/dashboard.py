@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import synthetic
-from report import NotMeasured, Settings, flags, table
+from report import NotMeasured, Settings, die_with_parent, flags, table
 
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
@@ -72,6 +72,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "erlcli.tui", str(path)],
             stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True,
+            preexec_fn=die_with_parent,
         )  # fmt: skip
         os.close(slave)
 

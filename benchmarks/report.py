@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import datetime
 import importlib.metadata
 import json
@@ -10,6 +12,7 @@ import os
 import platform
 import re
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -118,6 +121,12 @@ def by_turns(measures: Mapping[str, Callable[[], Any]], settings: Settings) -> d
         if settings.left < longest:
             break
     return found
+
+
+def die_with_parent() -> None:
+    """Linux: SIGTERM to the child when this process is gone, a kill -9 included."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def machine() -> str:
