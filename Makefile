@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 RECIPE ?= recipes/bipedal_ppo.toml
 BIN := $(VENV)/bin
 
-.PHONY: train test lint bench clean
+.PHONY: train test lint bench scaling clean
 
 train: $(VENV)/.train  ## install, then train BipedalWalker
 	$(BIN)/erl train $(RECIPE)
@@ -19,8 +19,11 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.test  ## the numbers in benchmarks/, on this machine
-	$(BIN)/python benchmarks/run.py
+bench: $(VENV)/.test  ## benchmarks/results.md on this machine, half an hour; PEER= a python with stable-baselines3
+	$(BIN)/python benchmarks/run.py $(if $(PEER),--peer $(PEER))
+
+scaling: $(VENV)/.test  ## benchmarks/scaling.md on this machine, ten minutes
+	$(BIN)/python benchmarks/scaling.py
 
 # Torch comes first, by itself: TORCH= takes another version or build.
 $(VENV)/bin/python:

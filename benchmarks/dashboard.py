@@ -17,6 +17,7 @@ import os
 import pty
 import select
 import signal
+import statistics
 import struct
 import subprocess
 import sys
@@ -27,9 +28,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyte
 import synthetic
+from report import NotMeasured, Settings, die_with_parent, flags, table
 
+from erlcli.runs.jsonl import read
+from erlcli.runs.layout import RunLayout
+
+TITLE = "The dashboard"
+BUDGET_SECONDS = 150.0
 ROWS, COLUMNS = 40, 120
 PATIENCE_SECONDS = 60.0
 MEMBERS = 256
@@ -66,6 +72,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "erlcli.tui", str(path)],
             stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True,
+            preexec_fn=die_with_parent,
         )  # fmt: skip
         os.close(slave)
 
@@ -89,6 +96,8 @@ class Terminal:
 
     def frames(self) -> Iterator[tuple[float, list[str]]]:
         """What was on screen after each piece of output, and since when."""
+        import pyte
+
         screen = pyte.Screen(COLUMNS, ROWS)
         stream = pyte.ByteStream(screen)
         for at, data in self.chunks:
@@ -258,15 +267,94 @@ def figure_idle(folder: Path, seconds: float) -> list[Figure]:
     return figures
 
 
+def figure_live(folder: Path, pairs: int, steps: int) -> list[Figure]:
+    """What a dashboard costs the training that it shows: the same run without and with it, by turns."""
+    ratios: list[float] = []
+    cpu: list[float] = []
+    for pair in range(pairs):
+        alone, _ = train(folder / f"alone{pair}", steps, watched=False)
+        watched, share = train(folder / f"watched{pair}", steps, watched=True)
+        ratios.append(watched / alone)
+        cpu.append(share)
+    return [
+        Figure(f"CPU on a live BipedalWalker run, median of {pairs}", statistics.median(cpu), "% of a core"),
+        Figure(
+            f"training lost to it, {steps:,} steps, median of {pairs} pairs",
+            100 * (1 - statistics.median(ratios)),
+            "%",
+            2.0,
+        ),
+    ]
+
+
+def train(path: Path, steps: int, *, watched: bool) -> tuple[float, float]:
+    """Steps/s of training, and the share of a core in % that the dashboard took meanwhile."""
+    sets = [f"train.total_steps={steps}", "train.target_return=1e9", f"eval.every_steps={steps}", "eval.episodes=2",
+            "eval.probe_episodes=2"]  # fmt: skip
+    command = [sys.executable, "-m", "erlcli", "train", "bipedal_ppo", "--run-dir", str(path), "--no-tui", *flags(sets)]
+    share = 0.0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as training:
+        while not (path / "metrics.jsonl").exists():
+            if training.poll() is not None:
+                raise NotMeasured(f"`{' '.join(command)}` left with {training.returncode}")
+            time.sleep(0.05)
+        with dashboard(path) if watched else contextlib.nullcontext() as terminal:
+            began = time.perf_counter()
+            while training.poll() is None:
+                if terminal is None:
+                    time.sleep(0.1)
+                else:
+                    terminal.read(0.5)
+                    terminal.chunks.clear()
+            if terminal is not None:
+                share = 100 * terminal.cpu_seconds / (time.perf_counter() - began)
+    last = read(RunLayout(path).metrics)[-1]
+    return last["steps"] / last["time/seconds"], share
+
+
+def section(settings: Settings) -> str:
+    """See `report.section`. Fewer presses and updates than the script takes by itself."""
+    try:
+        import pyte  # noqa: F401 - the terminal emulator
+    except ImportError:
+        raise NotMeasured('no terminal emulator: pip install ".[test]"') from None
+    repeats, presses, updates, idle = (1, 4, 200, 1.0) if settings.quick else (3, 80, 5_000, 10.0)
+    pairs, steps = (1, 20_000) if settings.quick else (2, 200_000)
+    measures = [
+        lambda folder: figure_open(folder, 100_000, 1.0, repeats),
+        lambda folder: figure_open(folder, 1_000_000, 2.0, repeats),
+        lambda folder: figure_keys(folder, presses),
+        lambda folder: figure_memory(folder, updates),
+        lambda folder: figure_idle(folder, idle),
+        lambda folder: figure_live(folder, pairs, steps),
+    ]
+    rows = []
+    for measure in measures:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                figures = measure(Path(folder))
+            except NotMeasured as error:
+                settings.notes.append(str(error))
+                continue
+            except TimeoutError:
+                settings.notes.append(f"a screen that was not complete after {PATIENCE_SECONDS:g} s")
+                continue
+        for figure in figures:
+            limit = "" if figure.limit is None else f"{figure.limit:g}"
+            rows.append([f"{figure.name}, {figure.unit}", f"{figure.value:.2f}", limit])
+    return table(["what, on a pseudo terminal of 120 x 40", "figure", "at most"], rows)
+
+
 def main() -> None:
     """See the module's docstring."""
     parser = argparse.ArgumentParser(description="Measure the dashboard.")
-    names = ("open", "million", "keys", "memory", "idle")
+    names = ("open", "million", "keys", "memory", "idle", "live")
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--repeats", type=int, default=5, help="starts, of which the median counts")
     parser.add_argument("--presses", type=int, default=240)
     parser.add_argument("--updates", type=int, default=20_000)
     parser.add_argument("--idle-seconds", type=float, default=20.0)
+    parser.add_argument("--pairs", type=int, default=5, help="of trainings without and with a dashboard")
     args = parser.parse_args()
     measures: dict[str, Callable[[Path], list[Figure]]] = {
         "open": lambda folder: figure_open(folder, 100_000, 1.0, args.repeats),
@@ -274,6 +362,7 @@ def main() -> None:
         "keys": lambda folder: figure_keys(folder, args.presses),
         "memory": lambda folder: figure_memory(folder, args.updates),
         "idle": lambda folder: figure_idle(folder, args.idle_seconds),
+        "live": lambda folder: figure_live(folder, args.pairs, 400_000),
     }
     print(f"{'figure':<62} {'value':>9}  {'limit':>7}")
     for name in names:

@@ -1,23 +1,18 @@
 """Speed of off-policy learning on two CPU cores, side by side with Stable-Baselines3 and with the limit of arithmetic.
 
-    python benchmarks/off_policy.py --peer PEER_VENV/bin/python
-
 Both do the same work for each environment step: updates per step, batch, networks. Counted once learning goes on.
-Leave the machine alone meanwhile.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
+from report import Settings, bench_command, by_turns, find_peer, ratio, spread, table
 from torch import Tensor, nn
 
 from erlcli.core import matmul
@@ -35,23 +30,21 @@ WORKLOADS = {
         ["network.hidden=[64, 64]", "algorithm.batch_size=64", "algorithm.n_step=1", "algorithm.rollout_length=32"],
     ),
 }
+WORDS = {
+    "sac": "SAC on HalfCheetah, one update a step of 256 rows through 256 x 256",
+    "td3": "TD3, the same",
+    "dqn": "DQN on CartPole, 128 updates of 64 rows through 64 x 64 each 256 steps",
+}
+TITLE = "Off-policy learning"
+BUDGET_SECONDS = 360.0
+SECONDS = 6.0
 OBS, ACTIONS, ROWS, WIDTH = 17, 6, 256, 256  # HalfCheetah
 
 
-def ours(workload: str, seconds: float) -> float:
-    """Steps/s of `erl bench`."""
-    recipe, overrides = WORKLOADS[workload]
-    sets = [part for override in overrides for part in ("--set", override)]
-    command = [sys.executable, "-m", "erlcli", "bench", recipe, "--seconds", str(seconds), "--json", *sets]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(json.loads(out)["steps_per_second"])
-
-
-def peer(python: Path, workload: str, seconds: float) -> float:
+def peer(python: Path, workload: str, settings: Settings) -> float:
     """Steps/s of `sb3_off_policy.py`."""
     script = Path(__file__).with_name("sb3_off_policy.py")
-    command = [str(python), str(script), workload, "--seconds", str(seconds)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    return float(settings.run(python, script, workload, "--seconds", str(settings.seconds(SECONDS))).split()[-1])
 
 
 def seconds_of(work: Callable[[], object], at_least: float = 1.0) -> float:
@@ -123,38 +116,63 @@ def critics_seconds(width: int, batched: bool, members: int = 10) -> float:
     return seconds_of(loop)
 
 
-def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):,.0f} ({', '.join(f'{v:,.0f}' for v in values)})"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", type=Path, help="python of a venv with stable-baselines3; without it, ours alone")
-    parser.add_argument("--workloads", nargs="*", default=list(WORKLOADS), choices=list(WORKLOADS))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20)
-    options = parser.parse_args()
-    print("| what | erl | Stable-Baselines3 | ratio of medians |\n| --- | --- | --- | --- |")
-    for workload in options.workloads:
-        us, them = [], []
-        for _ in range(options.repeats):  # by turns, so that whatever else the machine does hits both
-            us.append(ours(workload, options.seconds))
-            them += [peer(options.peer, workload, options.seconds)] if options.peer else []
-        ratio = f"{statistics.median(us) / statistics.median(them):.2f}" if them else "-"
-        print(f"| {workload}, steps/s | {spread(us)} | {spread(them) if them else '-'} | {ratio} |", flush=True)
-        if workload == "sac":
+def section(settings: Settings) -> str:
+    """See `report.section`."""
+    python = find_peer(settings)
+    rows, workloads = [], list(WORKLOADS)[: 1 if settings.quick else None]
+    for place, workload in enumerate(workloads):
+        recipe, sets = WORKLOADS[workload]
+        measures: dict[str, Callable[[], float]] = {
+            "erl": lambda recipe=recipe, sets=sets: settings.bench(recipe, sets, SECONDS)["steps_per_second"]
+        }
+        if python is not None:
+            measures["peer"] = lambda workload=workload: peer(python, workload, settings)
+        found = by_turns(measures, settings.share(len(workloads) + 1 - place))
+        us, them = found["erl"], found.get("peer", [])
+        rows.append([WORDS[workload], spread(us), spread(them), ratio(us, them), bench_command(recipe, sets)])
+        if workload == "sac" and us:
             chosen = matmul.choose(wide=True)
             limit = 1.0 / sac_products()
-            share = statistics.median(us) / limit
+            share = f"{statistics.median(us) / limit:.0%} reached"
             library = "oneDNN" if chosen else "default"
-            print(f"| sac, products alone ({library}), updates/s | {limit:,.0f} | | {share:.0%} reached |", flush=True)
-    for width in (64, 256):
+            products = f"the matrix products of such an update alone ({library}), updates/s"
+            rows.append([products, f"{limit:,.0f}", "", share, ""])
+    head = ["steps/s", "erl", "Stable-Baselines3", "ratio of medians", "command"]
+    return "\n\n".join([table(head, rows), critics(settings), hidden(settings)])
+
+
+def critics(settings: Settings) -> str:
+    """Ten critics at once, or one after the other."""
+    rows = []
+    for width in (64, 256)[: 1 if settings.quick else None]:
         matmul.choose(wide=width >= 256)
         batched, loop = (critics_seconds(width, kind) * 1e3 for kind in (True, False))
-        print(
-            f"| ten critics of {width}, ms a step: batched, loop | {batched:.2f} | {loop:.2f} | {loop / batched:.1f} |"
-        )
+        rows.append([f"{width} x {width}", f"{batched:.2f}", f"{loop:.2f}", f"{loop / batched:.1f}"])
+    return table(["ten critics, ms a step", "batched", "own loop", "ratio"], rows)
 
 
-if __name__ == "__main__":
-    main()
+def hidden(settings: Settings) -> str:
+    """What of the environments' time is hidden behind the updates, with a worker and a lag of one rollout."""
+    recipe, sets = "bipedal_sac", ['env.backend="gymnasium"', "algorithm.warmup_steps=1000"]
+    kinds = {
+        "one process": [],
+        "a worker": ["engine.workers=1"],
+        "a worker, lag 1": ["engine.workers=1", "engine.lag=1"],
+    }
+
+    def of(more: list[str]) -> Callable[[], dict[str, Any]]:
+        return lambda: settings.bench(recipe, sets + more, SECONDS)
+
+    found = by_turns({name: of(more) for name, more in kinds.items()}, settings)
+    rows = []
+    for name, more in kinds.items():
+        shares = [
+            spread([row[f"share_{key}"] for row in found[name]], "{:.1%}") for key in ("env", "act", "wait", "update")
+        ]
+        speed = spread([row["steps_per_second"] for row in found[name]])
+        rows.append([name, speed, *shares, bench_command(recipe, sets + more)])
+    explained = (
+        "Shares of the time of training. With lag, env and act pass during updates, and wait is what is not hidden."
+    )
+    head = ["SAC on BipedalWalker in gymnasium", "steps/s", "env", "act", "wait", "update", "command"]
+    return f"{explained}\n\n{table(head, rows)}"

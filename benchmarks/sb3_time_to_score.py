@@ -14,43 +14,21 @@ START = time.perf_counter()
 import sys  # noqa: E402
 
 import torch  # noqa: E402
+from sb3_tasks import PPO_TASKS  # noqa: E402
 from stable_baselines3 import PPO  # noqa: E402
 from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 
+# What rl-zoo has beside the settings that speed depends on.
 TASKS = {
     "cartpole": {
-        "env": "CartPole-v1",
-        "envs": 8,
         "target": 475,
         "budget": 100_000,
         "every": 4_000,
-        "ppo": {
-            "n_steps": 32,
-            "batch_size": 256,
-            "n_epochs": 20,
-            "gamma": 0.98,
-            "gae_lambda": 0.8,
-            "learning_rate": lambda left: 1e-3 * left,
-            "clip_range": lambda left: 0.2 * left,
-        },
+        "ppo": {"learning_rate": lambda left: 1e-3 * left, "clip_range": lambda left: 0.2 * left},
     },
-    "lunarlander": {
-        "env": "LunarLanderContinuous-v3",
-        "envs": 16,
-        "target": 200,
-        "budget": 1_000_000,
-        "every": 32_768,
-        "ppo": {
-            "n_steps": 1024,
-            "batch_size": 64,
-            "n_epochs": 4,
-            "gamma": 0.999,
-            "gae_lambda": 0.98,
-            "ent_coef": 0.01,
-        },
-    },
+    "lunarlander": {"target": 200, "budget": 1_000_000, "every": 32_768, "ppo": {}},
 }
 
 
@@ -79,11 +57,11 @@ class Score(BaseCallback):
 
 def main() -> None:
     name, seed = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    task = TASKS[name]
+    task = {**PPO_TASKS[name], **TASKS[name]}
     torch.set_num_threads(2)
     train, test = make_vec_env(task["env"], task["envs"], seed=seed), make_vec_env(task["env"], 1, seed=seed + 1000)
     score = Score(test, task["target"], task["every"])
-    model = PPO("MlpPolicy", train, device="cpu", seed=seed, **task["ppo"])
+    model = PPO("MlpPolicy", train, device="cpu", seed=seed, **PPO_TASKS[name]["ppo"], **task["ppo"])
     model.learn(task["budget"], callback=score)
     print(f"{name} seed {seed}: {score.reached or float('inf'):.1f} s to {task['target']}")
 

@@ -14,8 +14,6 @@ and the same budget for every mode, until the champion is confirmed at 200.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import itertools
 import json
 import signal
@@ -25,6 +23,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from report import die_with_parent
 
 from erlcli.recipe.tournament import TournamentRecipe, load_tournament
 from erlcli.runs.jsonl import read
@@ -91,7 +91,7 @@ def erl(command: list[str]) -> str:
 
     A signal to this process ends the command first: it saves and leaves, its members with it.
     """
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=_die_with_parent)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
 
     def leave(number: int, frame: object) -> None:
         process.terminate()
@@ -107,12 +107,6 @@ def erl(command: list[str]) -> str:
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
     return out
-
-
-def _die_with_parent() -> None:
-    """Linux: SIGTERM to the child when this process is gone, a kill -9 included."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def train(mode: str, seed: int, slots: int, budget: int) -> dict:

@@ -1,135 +1,105 @@
-"""`erl compare`: tournaments side by side, such as one and the control without evolution."""
+"""`erl compare`: groups of runs, or tournaments, side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from erlcli.cli.output import count, print_json, seconds
+from erlcli.cli.output import print_json
 from erlcli.errors import RecipeError
 
-MOST = 4  # columns that fit beside the words
-LABEL, COLUMN = 19, 15
+TOP = 5
+
+
+class By(str, enum.Enum):
+    """What makes runs a group."""
+
+    recipe = "recipe"
+    algorithm = "algorithm"
+
+
+class Score(str, enum.Enum):
+    """What counts of a run."""
+
+    final = "final"
+    best = "best"
 
 
 def compare(
-    tournaments: Annotated[
-        list[Path],
+    paths: Annotated[
+        list[str],
         typer.Argument(
-            metavar="CONTROL TOURNAMENT...", help="The others are compared with the first.", show_default=False
+            metavar="[NAME=]RUN",
+            help="Runs or tournaments; the others are compared with the first. NAME=RUN puts a run into a group "
+            "of that name; RUN may be a quoted pattern, as in 'ppo=runs/ppo-*'.",
+            show_default=False,
         ),
     ],
     target: Annotated[
-        float | None, typer.Option(help="Return whose first champion counts; default: the recipe's target.")
+        float | None, typer.Option(help="Return to be reached; default: the recipe's target.", show_default=False)
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Best members whose interquartile mean is shown.")] = 5,
+    score: Annotated[
+        Score, typer.Option(help="Of runs: the return of the last evaluation, or of the best.")
+    ] = Score.final,
+    by: Annotated[
+        By, typer.Option(help="Of runs without NAME: one group for seeds of a recipe, or for an algorithm.")
+    ] = By.recipe,
+    top: Annotated[
+        int, typer.Option(min=1, help="Of tournaments: best members whose interquartile mean is shown.")
+    ] = TOP,
     out: Annotated[Path, typer.Option(help="The picture, .png or .svg.")] = Path("comparison.png"),
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
 ) -> None:
-    """Compare tournaments, e.g. with the independent control of the same budget.
+    """Compare runs in groups, or tournaments, e.g. with a control of the same budget.
 
-    Scores are those of champions, on episodes that they were not chosen by.
-    The area is the mean of the best champion over the env steps that all have.
-    Tournaments may be live. To compare runs, erl plot --group overlays them.
+    Runs: the interquartile mean of their returns, and how likely one of a group is
+    to do better than one of the first group, both with bootstrap 95% CIs.
+    Tournaments: the scores of champions, on episodes that they were not chosen by;
+    the area is the mean of the best champion over the env steps that all have.
     """
+    from erlcli.cli import compare_runs, compare_tournaments
     from erlcli.cli.plot import checked
 
-    path = checked(out)
-    if len(tournaments) > MOST:
-        raise RecipeError(f"erl compare: {len(tournaments)} tournaments", expected=f"at most {MOST} at a time",
-                          found=str(len(tournaments)), remedy="name fewer")  # fmt: skip
-    for tournament in tournaments:
-        _check(tournament)
-    from erlcli.engine import comparison, plot_comparison
-    from erlcli.engine.plot_tournament import Story
-
-    stories = [Story.read(tournament) for tournament in tournaments]
-    for tournament, story in zip(tournaments, stories, strict=True):
-        if not story.progress.best:
-            raise RecipeError(
-                f"{tournament}: no champion yet",
-                expected="a member that was confirmed on fresh episodes",
-                found=f"{len(story.progress.scores)} evaluations",
-                remedy="wait for it; erl ps shows whether the tournament is alive",
-            )
-    made = comparison.compare(stories, target, top)
-    for tournament, row in zip(tournaments, made["tournaments"], strict=True):
-        row["run"] = str(tournament)
+    picture = checked(out)
+    tournaments = [path for path in paths if (Path(path) / "journal.jsonl").is_file()]
+    _check(paths, tournaments, {"--top": top != TOP}, {"--score": score != Score.final, "--by": by != By.recipe})
+    if tournaments:
+        made, draw = compare_tournaments.compare([Path(path) for path in paths], target, top)
+    else:
+        made, draw = compare_runs.compare(paths, by.value, score.value, target)
     try:
-        plot_comparison.compare(stories, path)
+        draw(picture)
     except OSError as error:
         raise RecipeError(
-            f"{path}: can't be written", expected="a writable place", found=str(error), remedy="another --out"
+            f"{picture}: can't be written", expected="a writable place", found=str(error), remedy="another --out"
         ) from None
-    made["picture"] = str(path)
+    made["picture"] = str(picture)
     if json_output:
         print_json(made)
     else:
-        print("\n".join(report(made)))
+        report = compare_tournaments.report if tournaments else compare_runs.report
+        print("\n".join([*report(made), str(picture)]))
 
 
-def _check(path: Path) -> None:
-    if (path / "journal.jsonl").is_file():
-        return
-    run = (path / "recipe.toml").is_file()
-    raise RecipeError(
-        f"{path}: no tournament",
-        expected="a directory that erl tournament made",
-        found="a run" if run else "a folder" if path.is_dir() else "nothing there",
-        remedy=f"erl plot --group {path} ... compares runs" if run else "erl tournament RECIPE makes one",
-    )
-
-
-def report(made: dict[str, Any]) -> list[str]:
-    """The figures for people, in 80 columns."""
-    rows: list[dict[str, Any]] = made["tournaments"]
-    environments = ", ".join(dict.fromkeys(row["env"] for row in rows))
-    lines = [environments, "", _line("", [row["name"] for row in rows])]
-
-    def add(label: str, values: Sequence[str]) -> None:
-        lines.append(_line(label, values))
-
-    add("mode", [row["mode"] for row in rows])
-    add("members", [f"{row['members']:,}" for row in rows])
-    add("slices", [f"{row['slices']:,}" for row in rows])
-    add("env steps", [count(row["steps"]) for row in rows])
-    add("time", [seconds(row["seconds"]) for row in rows])
-    add("best champion", [f"{row['best']:.1f}" for row in rows])
-    add("  at env steps", [count(row["best_steps"]) for row in rows])
-    add("  after", [seconds(row["best_seconds"]) for row in rows])
-    add("area", ["-" if row["area"] is None else f"{row['area']:.1f}" for row in rows])
-    add(f"IQM of best {made['top']}", ["-" if row["top_iqm"] is None else f"{row['top_iqm']:.1f}" for row in rows])
-    if made["target"] is not None:
-        goal = f"{made['target']:g}"
-        add(f"{goal} at env steps", [_or_never(row["target_steps"], count) for row in rows])
-        add(f"{goal} after", [_or_never(row["target_seconds"], seconds) for row in rows])
-    lines += ["", *(line for row in rows[1:] for line in _verdict(rows[0], row, made["target"])), made["picture"]]
-    return lines
-
-
-def _or_never(value: float | None, words: Any) -> str:  # noqa: ANN401 - a function of a number
-    return "not reached" if value is None else str(words(value))
-
-
-def _line(label: str, values: Sequence[str]) -> str:
-    return (f"{label:<{LABEL}.{LABEL}}" + "".join(f" {value[: COLUMN - 1]:>{COLUMN - 1}}" for value in values)).rstrip()
-
-
-def _verdict(first: dict[str, Any], row: dict[str, Any], target: float | None) -> list[str]:
-    """A sentence about one against the first."""
-    against, other = row["against_first"], f"{first['name']:.60}"
-    if target is not None and against["target_steps"] is not None:
-        steps, time = against["target_steps"], against["target_seconds"]
-        took = f" and {time:.0%} of the time" if time is not None else ""
-        said = f"reached {target:g} with {steps:.0%} of the env steps{took} of"
-    elif target is not None and row["target_steps"] is None and first["target_steps"] is not None:
-        said = f"did not reach {target:g}, unlike"
-    elif target is not None and row["target_steps"] is not None:
-        said = f"reached {target:g}, unlike"
-    else:
-        gain = against["best"]
-        said = f"has its best champion {abs(gain):.1f} {'above' if gain >= 0 else 'below'} that of"
-    return [f"{row['name']:.79}", f"  {said}", f"  {other}"]
+def _check(paths: list[str], tournaments: list[str], of_tournaments: dict[str, bool], of_runs: dict[str, bool]) -> None:
+    """All of one kind, and no option of the other."""
+    if tournaments and len(tournaments) < len(paths):
+        other = next(path for path in paths if path not in tournaments)
+        raise RecipeError(
+            f"{other}: no tournament, but {tournaments[0]} is one",
+            expected="tournaments alone, or runs alone",
+            found="something else" if Path(other).exists() or "=" in other else "nothing there",
+            remedy=f"{tournaments[0]}/members/* are runs that can be compared with runs",
+        )
+    kind, wrong = ("tournaments", of_runs) if tournaments else ("runs", of_tournaments)
+    for option, given in wrong.items():
+        if given:
+            raise RecipeError(
+                f"{option}: not for {kind}",
+                expected="--top for tournaments, --score and --by for runs",
+                found=option,
+                remedy="leave it out",
+            )

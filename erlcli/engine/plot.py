@@ -6,8 +6,6 @@ Dimension letters: K points of a curve, R runs of a group, G points of the grid 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from erlcli.engine.groups import Group, by_recipe, env_name, labels
 from erlcli.errors import RecipeError
-from erlcli.recipe.load import read_toml
 from erlcli.runs.view import Curve, RunView
 
 # Okabe and Ito's colours, which people with any colour vision tell apart; more runs take them again, dashed.
@@ -129,51 +127,26 @@ def series_of(views: Sequence[RunView], options: Options) -> list[Series]:
     Raises:
         RecipeError: runs of one group have no steps in common.
     """
-    if not options.group:
-        groups = [(label, [view]) for label, view in zip(labels(views), views, strict=True)]
+    if options.group:
+        groups = by_recipe(views)
     else:
-        groups = _groups(views)
+        groups = [Group(label, [view]) for label, view in zip(labels(views), views, strict=True)]
     found = []
-    for label, members in groups:
+    for group in groups:
+        count = len(group.views)
+        label = group.name if count == 1 else f"{group.name}, {count} runs"
         lines: dict[str, Line] = {}
         for metric in options.metrics:
-            each = [line for view in members if (line := line_of(view, metric, options)) is not None]
+            each = lines_of(group, metric, options)
             if each:
                 lines[metric] = each[0] if len(each) == 1 else mean_of(each, label)
         found.append(Series(label, lines))
     return found
 
 
-def labels(views: Sequence[RunView]) -> list[str]:
-    """Names of the runs; as much of their paths as it takes to tell them apart."""
-    paths = [view.layout.root.absolute() for view in views]
-    parts = 1
-    while parts < max(len(path.parts) for path in paths):
-        names = ["/".join(path.parts[-parts:]) for path in paths]
-        if len(set(names)) == len(set(paths)):
-            return names
-        parts += 1
-    return [str(path) for path in paths]
-
-
-def _groups(views: Sequence[RunView]) -> list[tuple[str, list[RunView]]]:
-    """Runs by recipe, whatever its seed and device."""
-    members: dict[str, list[RunView]] = {}
-    for view in views:
-        recipe = read_toml(view.layout.recipe)
-        train = {key: value for key, value in recipe.get("train", {}).items() if key not in ("seed", "device")}
-        members.setdefault(json.dumps({**recipe, "train": train}, sort_keys=True, default=str), []).append(view)
-    return [(_group_label(group), group) for group in members.values()]
-
-
-def _group_label(group: list[RunView]) -> str:
-    names = labels(group)
-    if len(group) == 1:
-        return names[0]
-    alike = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
-    shared = "".join(letters[0] for letters in alike).rstrip("-_./")
-    described = f"{_env_name(group[0])} {group[0].status.get('algorithm', '')}".strip()
-    return f"{shared if len(shared) > 2 else described}, {len(group)} runs"
+def lines_of(group: Group, metric: str, options: Options) -> list[Line]:
+    """The curves of those runs of a group that have the metric."""
+    return [line for view in group.views if (line := line_of(view, metric, options)) is not None]
 
 
 def mean_of(lines: Sequence[Line], label: str) -> Line:
@@ -182,7 +155,7 @@ def mean_of(lines: Sequence[Line], label: str) -> Line:
     Raises:
         RecipeError: there is no such place.
     """
-    first, last = max(line.x[0] for line in lines), min(line.x[-1] for line in lines)
+    first, last = shared(lines)
     if first > last:
         raise RecipeError(
             f"{label}: its runs have no steps in common yet",
@@ -195,6 +168,11 @@ def mean_of(lines: Sequence[Line], label: str) -> Line:
     weights = np.random.default_rng(0).multinomial(len(lines), [1 / len(lines)] * len(lines), SAMPLES)
     low, high = np.percentile(weights @ curves / len(lines), [2.5, 97.5], axis=0)  # of (SAMPLES, G)
     return Line(grid, curves.mean(0), low, high)
+
+
+def shared(lines: Sequence[Line]) -> tuple[float, float]:
+    """From where to where all lines have values; the first above the last where there is no such place."""
+    return max(float(line.x[0]) for line in lines), min(float(line.x[-1]) for line in lines)
 
 
 def save(views: Sequence[RunView], path: Path, options: Options | None = None) -> None:
@@ -219,7 +197,7 @@ def save(views: Sequence[RunView], path: Path, options: Options | None = None) -
         _dress(axes, views, series, options, name)
         for index, one in enumerate(series):
             dash = DASHES[index // len(COLORS) % len(DASHES)]
-            _draw(axes, one, COLORS[index % len(COLORS)], dash, unit, alone=len(series) == 1)
+            draw_series(axes, one, COLORS[index % len(COLORS)], dash, unit, alone=len(series) == 1)
         if options.metric is None:
             draw_targets(axes, [view.status.get("target_return") for view in views])
             if len(views) == 1:
@@ -267,14 +245,14 @@ def _unit(series: Sequence[Series]) -> tuple[float, str]:
 
 def _dress(axes: Any, views: Sequence[RunView], series: Sequence[Series], options: Options, across: str) -> None:  # noqa: ANN401
     """Titles, names, grid and frame."""
-    kinds = [(_env_name(view), str(view.status.get("algorithm", ""))) for view in views]
-    shared = [names[0] for names in zip(*kinds, strict=True) if len(set(names)) == 1 and names[0]]
+    kinds = [(env_name(view.env), view.algorithm) for view in views]
+    alike = [names[0] for names in zip(*kinds, strict=True) if len(set(names)) == 1 and names[0]]
     explained = "thick: evaluation with 95% CI, thin: training" if options.metric is None else ""
     if len(series) == 1:
         explained = series[0].label
     elif len(series) < len(views):
         explained = "means and 95% CI over runs" + (", thin: training" if options.metric is None else "")
-    dress(axes, "  ".join(shared), explained, across, options.x)
+    dress(axes, "  ".join(alike), explained, across, options.x)
     axes.set_ylabel("return" if options.metric is None else options.metric)
     if not any(one.lines for one in series):
         axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="0.5")
@@ -304,11 +282,7 @@ def dress(axes: Any, title: str, explained: str, label: str, across: str) -> Non
     axes.tick_params(color="0.6")
 
 
-def _env_name(view: RunView) -> str:
-    return str(view.status.get("env", "")).rpartition("/")[2]  # of an env from a file, the file's name will do
-
-
-def _draw(axes: Any, series: Series, color: str, dash: str, unit: float, *, alone: bool) -> None:  # noqa: ANN401
+def draw_series(axes: Any, series: Series, color: str, dash: str, unit: float, *, alone: bool) -> None:  # noqa: ANN401
     """One colour's lines; its name goes to the most important of them."""
     both = len(series.lines) > 1
     for metric, line in series.lines.items():

@@ -76,9 +76,12 @@ def test_what_is_refused(cups, tmp_path):
     run.mkdir()
     (run / "recipe.toml").write_text("")
     error = error_of(call("compare", cups[0], run))
-    assert (error.exit_code, error.found) == (2, "a run")
-    assert "erl plot --group" in error.remedy
+    assert error.exit_code == 2
+    assert "is one" in error.message and "members/*" in error.remedy
+    assert error_of(call("compare", cups[0], tmp_path / "none")).found == "nothing there"
     assert error_of(call("compare", tmp_path / "none")).found == "nothing there"
+    assert "not for tournaments" in error_of(call("compare", *cups, "--score", "best")).message
+    assert "not for runs" in error_of(call("compare", run, "--top", "3")).message
     assert "at most 4" in error_of(call("compare", *cups, *cups, cups[0])).expected
     assert "not a picture" in error_of(call("compare", *cups, "--out", "x.pdf")).message
     young = tmp_path / "young"

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from erlcli.engine import plot
-from erlcli.engine.plot import Line, Options, labels, line_of, mean_of, metric_names, save, series_of, smoothed
+from erlcli.engine.groups import labels
+from erlcli.engine.plot import Line, Options, line_of, mean_of, metric_names, save, series_of, smoothed
 from erlcli.errors import RecipeError
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.view import RunView

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from erlcli.engine.comparison import area, compare
-from erlcli.engine.plot_comparison import compare as draw
+from erlcli.engine.plot_comparison import tournaments as draw
 from erlcli.engine.plot_tournament import Story, bounded_below, lineage, parameters, plot_all, scores
 from erlcli.recipe.tournament import load_tournament
 from erlcli.runs.layout import RunLayout

@@ -1,0 +1,94 @@
+"""Speed of PPO with the settings that rl-zoo tuned for Stable-Baselines3, in both: envs, rollouts, batches, epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from report import Settings, bench_command, by_turns, find_peer, ratio, spread, table
+from sb3_tasks import PPO_TASKS
+
+TITLE = "Speed of PPO"
+BUDGET_SECONDS = 600.0
+SECONDS = {"cartpole": 6.0, "lunarlander": 6.0, "bipedal": 5.0}  # and never less than a whole rollout and its updates
+RECIPES = {"cartpole": "cartpole_ppo", "lunarlander": "lunarlander_continuous_ppo", "bipedal": "bipedal_ppo"}
+GYMNASIUM = ("cartpole", "lunarlander")  # also on the peer's envs; BipedalWalker on them is in the section on workers
+GYMNASIUM_SET = 'env.backend="gymnasium"'
+
+
+def sets(task: str) -> list[str]:
+    """Overrides that make our recipe do what the peer does."""
+    settings = PPO_TASKS[task]
+    ppo = settings["ppo"]
+    return [
+        f"env.num_envs={settings['envs']}",
+        f"algorithm.rollout_length={ppo['n_steps']}",
+        f"algorithm.batch_size={ppo['batch_size']}",
+        f"algorithm.epochs={ppo['n_epochs']}",
+        f"algorithm.gamma={ppo['gamma']}",
+        f"algorithm.gae_lambda={ppo['gae_lambda']}",
+        f"normalize.obs={str(settings['normalize']).lower()}",
+        f"normalize.reward={str(settings['normalize']).lower()}",
+        "network.hidden=[64, 64]",
+    ]
+
+
+def peer(python: Path, task: str, settings: Settings) -> float:
+    """Steps/s of `sb3_ppo.py`, which steps gymnasium's envs one after the other, as the zoo does."""
+    script = Path(__file__).with_name("sb3_ppo.py")
+    return float(settings.run(python, script, task, "--seconds", str(settings.seconds(SECONDS[task]))).split()[-1])
+
+
+def section(settings: Settings) -> str:
+    """See `report.section`."""
+    python = find_peer(settings)
+    rows, tasks = [], list(PPO_TASKS)[: 1 if settings.quick else None]
+    for place, task in enumerate(tasks):
+        found = measure(task, python, settings.share(len(tasks) + 1 - place))
+        ppo = PPO_TASKS[task]["ppo"]
+        shape = f"{PPO_TASKS[task]['envs']} x {ppo['n_steps']}, batch {ppo['batch_size']}, {ppo['n_epochs']} epochs"
+        ours, theirs = found["erl"], found.get("peer", [])
+        name, command = f"{PPO_TASKS[task]['env']}, {shape}", bench_command(RECIPES[task], sets(task))
+        rows.append([name, spread(ours), spread(theirs), ratio(ours, theirs), command])
+        if task in GYMNASIUM:
+            same = found["gymnasium"]
+            rows.append(
+                [
+                    "the same on gymnasium's envs",
+                    spread(same),
+                    "",
+                    ratio(same, theirs),
+                    f"and `--set '{GYMNASIUM_SET}'`",
+                ]
+            )
+    head = ["steps/s", "erl", "Stable-Baselines3", "ratio of medians", "command"]
+    return table(head, rows + shipped(settings))
+
+
+def measure(task: str, python: Path | None, settings: Settings) -> dict[str, list[float]]:
+    """Steps/s of a task: ours, ours on the peer's envs, the peer."""
+
+    def speed(*more: str) -> float:
+        return float(settings.bench(RECIPES[task], [*sets(task), *more], SECONDS[task])["steps_per_second"])
+
+    measures: dict[str, Callable[[], float]] = {"erl": speed}
+    if task in GYMNASIUM:
+        measures["gymnasium"] = lambda: speed(GYMNASIUM_SET)
+    if python is not None:
+        measures["peer"] = lambda: peer(python, task, settings)
+    return by_turns(measures, settings)
+
+
+def shipped(settings: Settings) -> list[list[str]]:
+    """BipedalWalker as it is shipped, and what its environments alone allow."""
+    sets = ["algorithm.rollout_length=16"] if settings.quick else []
+    found = by_turns({"it": lambda: settings.bench("bipedal_ppo", sets, 8.0)}, settings)["it"]
+    command = bench_command("bipedal_ppo", sets)
+    return [
+        [name, spread([one[key] for one in found], form), "", "", command]
+        for key, name, form in (
+            ("steps_per_second", "bipedal_ppo as shipped", "{:,.0f}"),
+            ("env_limit_steps_per_second", "its envs alone", "{:,.0f}"),
+            ("share_of_limit", "share of that limit", "{:.0%}"),
+        )
+    ]
