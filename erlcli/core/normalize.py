@@ -13,10 +13,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from erlcli.core.collective import Collective
+from erlcli.core.collective import ALONE, Collective
 
 EPSILON = 1e-8  # added to variances
-ALONE = Collective()
 
 
 def pool(counts: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor, Tensor]:

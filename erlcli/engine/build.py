@@ -10,7 +10,7 @@ import torch
 from erlcli.algorithms import registry
 from erlcli.core import matmul
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
-from erlcli.core.collective import Collective
+from erlcli.core.collective import ALONE, Collective
 from erlcli.core.cpus import usable_cpus
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
@@ -22,7 +22,7 @@ from erlcli.recipe.load import AnyRecipe
 WIDE = 256  # width of a hidden layer from which more than one thread pays
 
 
-def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective: Collective | None = None) -> Context:
+def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective: Collective = ALONE) -> Context:
     """What algorithms are built from; `spec` is that of one process, the context speaks of all the learner's envs."""
     network, normalize = recipe.network, recipe.normalize
     return Context(
@@ -41,13 +41,11 @@ def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective: 
         normalize=NormalizeConfig(normalize.obs, normalize.reward, normalize.obs_clip, normalize.reward_clip),
         device=device,
         seed=recipe.train.seed,
-        collective=collective or Collective(),
+        collective=collective,
     )
 
 
-def algorithm(
-    recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective: Collective | None = None
-) -> Algorithm:
+def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective: Collective = ALONE) -> Algorithm:
     """The algorithm with freshly initialised networks, which depend on the seed alone.
 
     Raises:

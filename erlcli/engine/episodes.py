@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from erlcli.core.collective import Collective
+from erlcli.core.collective import ALONE, Collective
 from erlcli.core.types import Rollout
 
 WINDOW = 100  # episodes that the training return is averaged over, the field's habit
@@ -30,7 +30,7 @@ class EpisodeTracker:
         lengths: of the same.
     """
 
-    def __init__(self, num_envs: int, collective: Collective) -> None:
+    def __init__(self, num_envs: int, collective: Collective = ALONE) -> None:
         self._collective = collective
         self.episodes = 0
         self.returns: list[float] = []

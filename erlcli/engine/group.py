@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from erlcli.core.collective import Collective
+from erlcli.core.collective import ALONE, Collective
 from erlcli.core.cpus import usable_cpus
 from erlcli.engine.child import limit_cpus
 from erlcli.engine.member import Member
@@ -25,7 +25,7 @@ def join(member: Member) -> Collective:
         PeerLostError: the others don't come.
     """
     if member.world_size == 1:
-        return Collective()
+        return ALONE
     import torch.distributed
 
     dist: Any = torch.distributed  # its annotations leave out most of what is used here

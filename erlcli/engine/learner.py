@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from erlcli.core.collective import Collective
+from erlcli.core.collective import ALONE, Collective
 from erlcli.core.types import EnvSpec
 from erlcli.engine import build, checkpoint
 from erlcli.engine.child import leave_now, on_orphaned
@@ -133,11 +133,10 @@ def assemble(
     beat: Heartbeat,
     events: EventLog,
     device: torch.device,
-    collective: Collective | None = None,
+    collective: Collective = ALONE,
 ) -> tuple[Loop, Sampler]:
     """Environments, algorithm and loop, restored from the newest whole checkpoint."""
     engine, length = recipe.engine, recipe.algorithm.rollout_length
-    collective = collective or Collective()
     rank, num_envs = collective.rank, recipe.envs_per_learner
     sampler: Sampler
     if engine.workers:
@@ -215,7 +214,6 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     layout, member = RunLayout(Path(root)), Member.from_argument(who)
     stop = StopFlag(layout)
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     on_orphaned(int(lifeline), stop.orphaned)
     try:
         collective = join(member)  # before anything in the directory is looked at: the first one's starter prepares it
@@ -224,6 +222,7 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     except ErlError as error:
         return report(member.name, layout, error)
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())  # whoever still waits for the others leaves at once
     stop.watch()
     end = int(until[0]) if until else None
     return run_child(member.name, layout, lambda: train(layout, int(attempt), stop, end, member, collective))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from erlcli.core.algorithm import Algorithm
-from erlcli.core.collective import Collective
+from erlcli.core.collective import ALONE, Collective
 from erlcli.core.seeding import derive
 from erlcli.core.types import Rollout
 from erlcli.engine import checkpoint
@@ -98,7 +98,7 @@ class Loop:
         events: EventLog,
         stop: Callable[[], bool],
         attempt: int,
-        collective: Collective | None = None,
+        collective: Collective = ALONE,
     ) -> None:
         self.layout, self.recipe, self.algorithm, self.sampler = layout, recipe, algorithm, sampler
         self.beat, self.events, self.stop, self.attempt = beat, events, stop, attempt
@@ -106,7 +106,7 @@ class Loop:
         self.requests: Requests | None = None
         self.enough: Callable[[], bool] = lambda: False
         self.device = torch.device("cpu")
-        self.collective = collective or Collective()
+        self.collective = collective
         replay = algorithm.replay
         self.spool = ReplaySpool(layout.checkpoints / ".replay", replay) if replay is not None else None
         self.plan = Plan.of(recipe)
