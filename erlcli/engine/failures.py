@@ -110,7 +110,7 @@ def silent(process: str, pid: int, layout: RunLayout, limit_seconds: float) -> E
     if row.get("pid") != pid or time.time() - float(row["time"]) < limit_seconds:
         return None
     return ErlError(
-        f"{process} has not been heard of for {limit_seconds:g} s",
+        f"{process} has been silent for more than {limit_seconds:g} s",
         expected="a sign of life every second; engine.hang_seconds sets the limit",
         found=f"its last word: {row.get('phase')}",
         remedy="it was stopped from outside, or hangs in native code",
