@@ -10,10 +10,12 @@ from erlcli.algorithms import registry
 from erlcli.core.types import FinalObs, Rollout
 from erlcli.engine import build, checkpoint
 from erlcli.engine.loop import Loop
+from erlcli.engine.requests import Requests
 from erlcli.engine.samplers import InlineSampler
 from erlcli.engine.sharing import digests
 from erlcli.envs.config import env_config
-from erlcli.errors import ErlError, RecipeError
+from erlcli.errors import ErlError, PeerLostError, RecipeError
+from erlcli.runs import control
 from erlcli.runs.jsonl import read
 from erlcli.runs.writer import EventLog, Heartbeat
 
@@ -142,6 +144,76 @@ def test_drift_is_named(make_run, together):
     one, other = together(body)
     assert one == other and "1 of" in one  # tensors
     assert not checkpoint.numbered(run.layout)
+
+
+def test_requests_are_met_by_all_and_answered_once(make_run, together):
+    run = make_run("a2c", "Corridor", engine={"learners": 2}, **SECTIONS)
+    layout = run.layout
+    control.request(layout, "set", key="algorithm.learning_rate", value=0.5)
+    control.request(layout, "set", key="algorithm.gamma", value=0.5)  # can't be set
+    control.request(layout, "pause")
+
+    def body(group):
+        learner, asked = Learner(run, group), threading.Event()
+        loop = learner.loop
+        loop.requests = Requests(layout, loop.events, asked)
+        if group.leads:  # the other one has not noticed yet
+            asked.set()
+        still = loop.beat.progress
+
+        def progress(phase):
+            still(phase)
+            if phase == "paused" and group.leads and not asked.is_set():
+                control.request(layout, "resume")
+                asked.set()
+
+        loop.beat.progress = progress
+        learner.run()
+        return float(loop.algorithm.config.learning_rate(0.0)), loop.counters
+
+    (rate, counters), (other_rate, other_counters) = together(body)
+    assert rate == other_rate == 0.5 and counters.steps == other_counters.steps == 512
+    answers = [row["message"] for row in read(layout.events("learner-0")) if row["event"] == "request"]
+    assert [message.split()[0] for message in answers] == ["algorithm.learning_rate", "refused:", "paused", "training"]
+    assert not [row for row in read(layout.events("learner-1")) if row["event"] == "request"]
+
+
+def test_a_stop_within_a_rollout_of_one_drops_those_of_all(make_run, together):
+    run = make_run("a2c", "Corridor", engine={"learners": 2}, **SECTIONS)
+
+    def body(group):
+        learner, asked = Learner(run, group), threading.Event()
+        learner.loop.stop = learner.sampler._stop = asked.is_set
+        recv, received = learner.sampler.recv, []
+
+        def watched():
+            received.append(0)
+            if len(received) == 3 and group.rank == 1:
+                asked.set()
+            return recv()
+
+        learner.sampler.recv = watched
+        learner.run()
+        return learner.loop.counters, len(learner.rollouts)
+
+    (one, learnt), (other, also) = together(body)
+    assert one.version == other.version == learnt == also == 2
+    assert [int(p.name) for p in checkpoint.numbered(run.layout)] == [0, one.steps]
+
+
+def test_a_disk_that_fails_ends_all(make_run, together, monkeypatch):
+    run = make_run("a2c", "Corridor", engine={"learners": 2}, **SECTIONS)
+
+    def full(path, saved):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save", full)
+
+    def body(group):
+        with pytest.raises(OSError if group.leads else PeerLostError):
+            Learner(run, group).run()
+
+    together(body)
 
 
 @pytest.mark.parametrize("name", [name for name in registry.configs() if name not in NAMES])

@@ -10,12 +10,18 @@ from pathlib import Path
 
 import psutil
 import pytest
+import tomllib
 import torch
 
-from erlcli.engine import checkpoint
+from erlcli.engine import build, checkpoint
+from erlcli.engine.failures import silent
+from erlcli.engine.learners import Departure, Learners
 from erlcli.engine.member import Member
+from erlcli.errors import EnvError, PeerLostError, RecipeError
+from erlcli.recipe import shipped
 from erlcli.recipe.load import load
-from erlcli.runs.jsonl import read, read_json
+from erlcli.recipe.tournament import check_tournament
+from erlcli.runs.jsonl import read, read_json, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.view import Curve
 
@@ -154,7 +160,7 @@ def test_verify_trains_with_both_again(untouched):
     assert verdict["equal"] and verdict["rows"] == 5
 
 
-@pytest.mark.parametrize("victim", ["learner", "learner-1"])
+@pytest.mark.parametrize("victim", [pytest.param("learner", marks=pytest.mark.slow), "learner-1"])
 def test_a_killed_learner_costs_nothing_but_time(untouched, tmp_path, victim):
     layout, process = train(tmp_path)
     wait_for(lambda: steps_of(layout) > 1_500, "steps")
@@ -166,6 +172,7 @@ def test_a_killed_learner_costs_nothing_but_time(untouched, tmp_path, victim):
     assert_same(untouched, layout)
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_takes_all_with_it(untouched, tmp_path):
     layout, process = train(tmp_path)
     wait_for(lambda: steps_of(layout) > 700, "steps")
@@ -178,6 +185,7 @@ def test_a_killed_supervisor_takes_all_with_it(untouched, tmp_path):
     assert_same(untouched, layout)
 
 
+@pytest.mark.slow
 def test_a_stopped_learner_is_found_by_its_silence(tmp_path):
     layout, process = train(tmp_path)
     wait_for(lambda: steps_of(layout) > 300, "steps")
@@ -189,6 +197,7 @@ def test_a_stopped_learner_is_found_by_its_silence(tmp_path):
     assert steps_of(layout) == TOTAL
 
 
+@pytest.mark.slow
 def test_a_request_to_stop_reaches_all_at_once_and_one_learner_can_go_on(tmp_path):
     layout, process = train(tmp_path, "--set", "train.total_steps=1_000_000_000")
     wait_for(lambda: steps_of(layout) > 300, "steps")
@@ -204,6 +213,7 @@ def test_a_request_to_stop_reaches_all_at_once_and_one_learner_can_go_on(tmp_pat
     assert not layout.process("learner-1").exists()  # of the earlier attempt
 
 
+@pytest.mark.slow
 def test_an_env_that_fails_always_ends_the_run_with_its_own_words(tmp_path):
     layout, process = train(tmp_path, "--set", 'env.kwargs={fault="raise"}')
     code, err = end(layout, process)
@@ -211,6 +221,7 @@ def test_an_env_that_fails_always_ends_the_run_with_its_own_words(tmp_path):
     assert "lost its marbles" in err and "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_workers_of_two_learners_change_nothing(untouched, tmp_path):
     layout, process = train(tmp_path, "--set", "engine.workers=1", "--set", "train.total_steps=1280")
     code, err = end(layout, process)
@@ -220,6 +231,7 @@ def test_workers_of_two_learners_change_nothing(untouched, tmp_path):
     assert [r["loss/value"] for r in rows(layout)] == [r["loss/value"] for r in rows(untouched)[:10]]
 
 
+@pytest.mark.slow
 def test_torchrun_starts_them_and_starts_them_anew(untouched, tmp_path):
     layout = RunLayout(tmp_path / "run")
     command = ["torch.distributed.run", "--standalone", "--nproc-per-node", 2, "--max-restarts", 1, "-m", "erlcli"]
@@ -241,6 +253,91 @@ def test_torchrun_starts_them_and_starts_them_anew(untouched, tmp_path):
     assert load(layout.recipe).engine.learners == 2
     assert read_json(layout.status)["state"] == "finished"
     assert_same(untouched, layout)
+
+
+@pytest.mark.slow
+def test_two_learners_solve_cartpole(tmp_path):
+    layout = RunLayout(tmp_path / "run")
+    erl("train", "cartpole_ppo", "--run-dir", layout.root, "--set", "engine.learners=2")
+    assert read_json(layout.status)["target_reached"]
+
+
+class Gone:
+    """A child that has left, or that goes on."""
+
+    def __init__(self, name, code):
+        self.name, self.code, self.pid = name, code, 1
+
+    def poll(self):
+        return self.code
+
+    def wait(self, seconds):
+        return self.code
+
+
+LOST, KILLED = PeerLostError.exit_code, -9
+
+
+@pytest.mark.parametrize(
+    ("codes", "phases", "told", "expected"),
+    [
+        ((None, None), ("env step",) * 2, None, None),
+        ((KILLED, None), ("env step",) * 2, None, Departure("learner", KILLED)),
+        ((LOST, KILLED), ("update",) * 2, None, Departure("learner-1", KILLED)),
+        ((LOST, 0), ("update", "env step"), None, Departure("learner-1", 0)),  # os._exit(0) in an env
+        ((LOST, None), ("update",) * 2, None, None),  # until the culprit is found, or for a while
+        ((LOST, None), ("update",) * 2, "learner-1", Departure("learner-1", 3)),  # on another machine
+        ((4, 4), ("update",) * 2, None, Departure("learner", 4)),
+        ((1, 3), ("update",) * 2, "learner-1", Departure("learner-1", 3)),
+        ((0, None), ("done", "checkpoint"), None, None),
+        ((0, 0), ("done", "done"), None, Departure("learner", 0, done=True)),
+        ((0, 0), ("stopped", "stopped"), None, Departure("learner", 0, done=True)),
+    ],
+)
+def test_the_one_that_failed_decides(tmp_path, codes, phases, told, expected):
+    layout = RunLayout(tmp_path)
+    members = [Member(rank, 2, rank, "file:///x") for rank in range(2)]
+    learners = Learners(layout, members, 0)
+    learners._children = [Gone(member.name, code) for member, code in zip(members, codes, strict=True)]
+    for member, phase in zip(members, phases, strict=True):
+        write_json(layout.process(member.name), {"pid": 1, "phase": phase, "time": 0.0})
+    if told is not None:
+        write_json(layout.error(told), EnvError("it broke").to_json())
+    assert learners.wait(0.0) == expected
+
+
+def test_after_a_while_one_that_has_lost_the_others_is_taken_for_the_cause(tmp_path, monkeypatch):
+    monkeypatch.setattr("erlcli.engine.learners.BLAME_SECONDS", -1.0)
+    learners = Learners(RunLayout(tmp_path), [Member(0, 2), Member(1, 2)], 0)
+    learners._children = [Gone("learner", None), Gone("learner-1", LOST)]
+    assert learners.wait(0.0) == Departure("learner-1", LOST)
+
+
+def test_silence(tmp_path):
+    layout = RunLayout(tmp_path)
+    write_json(layout.process("learner-1"), {"pid": 7, "phase": "update", "time": time.time() - 9.0})
+    assert "silent for more than 5 s" in str(silent("learner-1", 7, layout, 5.0))
+    assert silent("learner-1", 7, layout, 20.0) is None
+    assert silent("learner-1", 8, layout, 5.0) is None  # the word is another process's
+    assert silent("learner", 7, layout, 5.0) is None
+
+
+def test_every_learner_takes_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert [str(build.device("auto", n)) for n in range(3)] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert str(build.device("cuda:1", 1)) == "cuda:2"
+    assert str(build.device("cpu", 1)) == "cpu"
+    assert str(build.device("auto")) == "cuda"
+    with pytest.raises(RecipeError, match="more learners than GPUs"):
+        build.device("cuda:1", 2)
+
+
+def test_a_tournament_has_members_with_one_learner(tmp_path):
+    text = tomllib.loads(shipped.find("tournament_cartpole").read_text())
+    text["engine"] = {**text.get("engine", {}), "learners": 2}
+    with pytest.raises(RecipeError, match=r"engine.learners: a member of a tournament has one learner"):
+        check_tournament(text, "test")
 
 
 def test_a_member_survives_the_command_line():

@@ -329,6 +329,10 @@ TOGETHER = [
     (text().replace("100_000", "100"), "train.total_steps"),
     (text(env="num_envs = 1", algorithm="rollout_length = 10\nbatch_size = 64"), "algorithm.batch_size"),
     (text(env="num_envs = 8", rest="[engine]\nworkers = 3"), "engine.workers"),
+    (text(env="num_envs = 8", rest="[engine]\nlearners = 3"), "engine.learners"),
+    (text(env="num_envs = 8", rest="[engine]\nlearners = 4\nworkers = 4"), "engine.workers"),
+    (text(rest='[network]\nrecurrent = "gru"\n[engine]\nlearners = 2'), "engine.learners"),
+    (text(rest="[algorithm.h_term]\nenabled = true\n[engine]\nlearners = 2"), "engine.learners"),
     (text(rest="[engine]\nlag = 1"), "engine.lag"),
     (text(rest="[eval]\nepisodes = 10\nprobe_episodes = 11"), "eval.probe_episodes"),
 ]
