@@ -125,8 +125,12 @@ def train_together(
     layout = RunLayout(run_dir.absolute())
     if member.rank:
         return torchrun.follow(layout, member)
-    if not (torchrun.restarts() and layout.recipe.exists()):
-        create(reference, [*overrides, f"engine.learners={member.world_size}"], None, run_dir)
+    learners = f"engine.learners={member.world_size}"
+    wanted = dump(load(reference, [*overrides, "engine.learners=1"]))
+    if torchrun.asked_for(layout) == wanted:  # the same command again: of a restart, or of a job that was evicted
+        return _lead(member, layout, claim(layout, [learners]), json_output=json_output)
+    create(reference, [*overrides, learners], None, run_dir)
+    torchrun.remember(layout, wanted)
     return _lead(member, layout, claim(layout), json_output=json_output)
 
 

@@ -213,8 +213,9 @@ def main(arguments: list[str]) -> int:
     root, attempt, _, who, *until, lifeline = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     layout, member = RunLayout(Path(root)), Member.from_argument(who)
+    joined = threading.Event()  # whoever is to go and still waits for the others goes at once
     stop = StopFlag(layout)
-    on_orphaned(int(lifeline), stop.orphaned)
+    on_orphaned(int(lifeline), lambda: stop.orphaned() if joined.is_set() else leave_now())
     try:
         collective = join(member)  # before anything in the directory is looked at: the first one's starter prepares it
     except PeerLostError as error:
@@ -222,7 +223,8 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     except ErlError as error:
         return report(member.name, layout, error)
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())  # whoever still waits for the others leaves at once
+    joined.set()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     stop.watch()
     end = int(until[0]) if until else None
     return run_child(member.name, layout, lambda: train(layout, int(attempt), stop, end, member, collective))

@@ -12,6 +12,7 @@ import threading
 import time
 
 from erlcli.engine.member import Member
+from erlcli.runs.jsonl import write_text
 from erlcli.runs.layout import RunLayout
 
 POLL_SECONDS = 0.5
@@ -25,9 +26,15 @@ def member() -> Member | None:
     return Member(int(here["RANK"]), int(here["WORLD_SIZE"]), int(here["LOCAL_RANK"]), "env://")
 
 
-def restarts() -> int:
-    """How often torchrun has started these processes anew."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+def asked_for(layout: RunLayout) -> str | None:
+    """The recipe that a run was asked for by a command under torchrun; None where it wasn't."""
+    path = layout.asked_for
+    return path.read_text() if path.exists() else None
+
+
+def remember(layout: RunLayout, recipe: str) -> None:
+    """Write down what was asked for, so that the same command goes on with the run."""
+    write_text(layout.asked_for, recipe)
 
 
 def follow(layout: RunLayout, member: Member) -> int:

@@ -121,6 +121,11 @@ class RunLayout:
         return self.root / "processes" / f"{process}.position"
 
     @property
+    def asked_for(self) -> Path:
+        """The recipe as the command under torchrun gave it; that command, given again, goes on with the run."""
+        return self.root / "processes" / "torchrun.toml"
+
+    @property
     def rendezvous(self) -> Path:
         """Where several learners on this machine find each other; of no use to anyone else."""
         return self.root / "processes" / "learners.rendezvous"

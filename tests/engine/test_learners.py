@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import psutil
 import pytest
 import tomllib
 import torch
+from torch.distributed import HashStore
 
 from erlcli.engine import build, checkpoint
 from erlcli.engine.failures import silent
+from erlcli.engine.group import agree
 from erlcli.engine.learners import Departure, Learners
 from erlcli.engine.member import Member
 from erlcli.errors import EnvError, PeerLostError, RecipeError
@@ -260,6 +263,21 @@ def test_two_learners_solve_cartpole(tmp_path):
     layout = RunLayout(tmp_path / "run")
     erl("train", "cartpole_ppo", "--run-dir", layout.root, "--set", "engine.learners=2")
     assert read_json(layout.status)["target_reached"]
+
+
+def test_what_the_dead_left_in_torchruns_store_does_not_mislead_the_living():
+    store, names = HashStore(), []
+    store.set("number/1", "of the dead")
+    store.set("name/of the dead", "an old group")
+    members = [Member(rank, 3, rank, "env://") for rank in range(3)]
+    for _ in range(2):  # a restart
+        threads = [threading.Thread(target=lambda m=m: names.append(agree(store, m)), daemon=True) for m in members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert len(names) == 6 and "an old group" not in names
+    assert len(set(names[:3])) == len(set(names[3:])) == 1 and names[0] != names[3]
 
 
 class Gone:
