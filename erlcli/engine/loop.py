@@ -147,7 +147,8 @@ class Loop:
             while not self.collective.any(self._ends()):
                 self._iterate()
         except Interrupted:
-            self.events.write("interrupted", "stopped within a rollout, which is dropped")
+            if self.collective.leads:
+                self.events.write("interrupted", "stopped within a rollout, which is dropped")
         if self._unlogged is not None and self.collective.any(self.stop()):
             self._log()
         if not self.saved_here:
@@ -172,6 +173,7 @@ class Loop:
         rollout: Rollout | None = None
         with contextlib.suppress(Interrupted):
             rollout = self.sampler.recv()
+        self.beat.progress("waiting for learners")  # or the env of this one would seem to hang where another's does
         if self.collective.any(rollout is None) or rollout is None:
             raise Interrupted
         return rollout

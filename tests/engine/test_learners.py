@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import tomllib
 import torch
 from torch.distributed import HashStore
 
@@ -22,7 +21,7 @@ from erlcli.engine.learners import Departure, Learners
 from erlcli.engine.member import Member
 from erlcli.errors import EnvError, PeerLostError, RecipeError
 from erlcli.recipe import shipped
-from erlcli.recipe.load import load
+from erlcli.recipe.load import load, read_toml
 from erlcli.recipe.tournament import check_tournament
 from erlcli.runs.jsonl import read, read_json, write_json
 from erlcli.runs.layout import RunLayout
@@ -352,7 +351,7 @@ def test_every_learner_takes_a_gpu(monkeypatch):
 
 
 def test_a_tournament_has_members_with_one_learner(tmp_path):
-    text = tomllib.loads(shipped.find("tournament_cartpole").read_text())
+    text = read_toml(shipped.find("tournament_cartpole"))
     text["engine"] = {**text.get("engine", {}), "learners": 2}
     with pytest.raises(RecipeError, match=r"engine.learners: a member of a tournament has one learner"):
         check_tournament(text, "test")
