@@ -102,6 +102,16 @@ class DamagedError(ErlError):
     exit_code = 6
 
 
+class PeerLostError(ErlError):
+    """Another learner of the group is gone: the one that learns of it leaves, and has nothing to say about the cause.
+
+    Its exit code is seen by whoever started the processes, never by a user.
+    """
+
+    exit_code = 75
+
+
 _KINDS: dict[str, type[ErlError]] = {
-    kind.__name__: kind for kind in (ErlError, RecipeError, EnvError, DivergedError, OwnedError, DamagedError)
+    kind.__name__: kind
+    for kind in (ErlError, RecipeError, EnvError, DivergedError, OwnedError, DamagedError, PeerLostError)
 }

@@ -59,7 +59,7 @@ class A2C(OnPolicyAlgorithm):
         config = self.config
         learning_rate, entropy_coef = config.learning_rate(progress), config.entropy_coef(progress)
         batch, recurrence = self.prepare(rollout)
-        if not len(batch.value):  # every env was only reset
+        if self.collective.any(not len(batch.value)):  # every env was only reset
             return {"schedule/learning_rate": learning_rate}
         if recurrence is not None:
             order = torch.arange(len(recurrence.sequences.begin), device=self.device)

@@ -73,6 +73,7 @@ class OffPolicyAlgorithm(Algorithm):
     def __init__(self, config: OffPolicyConfig, context: Context) -> None:
         self.config = config
         self.device = context.device
+        self.collective = context.collective
         self.rollout_length = config.rollout_length
         policy = self.build_policy(config, context)
         if not isinstance(policy, ExploringPolicy):
@@ -131,7 +132,7 @@ class OffPolicyAlgorithm(Algorithm):
         if self.h_term is not None:
             self.h_term.add(rollout)
         metrics = self._learn(due, progress)
-        self.policy.update_normalizer(rollout)
+        self.policy.update_normalizer(rollout, self.collective)
         self.policy.warmup.fill_(self._steps < self.config.warmup_steps)
         metrics |= self.after_rollout(progress)
         metrics |= {

@@ -4,6 +4,11 @@ Advantages are those of "High-Dimensional Continuous Control Using Generalized A
 over the rollout and no further; the critic's target is A + V. Rewards may be divided by the running std of the
 discounted return.
 
+Several learners do together what one would do with all their environments: advantages are normalised over the rows of
+all, `batch_size` counts the rows of all, and so do the statistics. Each draws its minibatches from its own rows. The
+mean of the learners' gradients is that over all rows where minibatches have equally many; they differ by resets of
+next-step autoreset envs, and then rows of a learner with fewer weigh a little more.
+
 With a recurrent `[network]` actor and critic have a memory each. A rollout begins with the state that the one before
 has left, gradients are cut there, and what is learnt from are whole sequences: stretches of one environment within one
 episode. The value of a true last observation is that of the memory at that moment. A memory runs through a sequence
@@ -122,6 +127,7 @@ class OnPolicyAlgorithm(Algorithm):
     def __init__(self, config: OnPolicyConfig, context: Context) -> None:
         self.config = config
         self.device = context.device
+        self.collective = context.collective
         self.rollout_length = config.rollout_length
         self.shared = context.shared_trunk
         self.policy = self.build_policy(config, context).to(self.device)
@@ -245,7 +251,7 @@ class OnPolicyAlgorithm(Algorithm):
         elif not bool(rollout.valid.all()):
             batch = batch.rows(rollout.valid.flatten().nonzero().squeeze(-1))
         if config.normalize_advantage:
-            std, mean = torch.std_mean(batch.advantage, correction=0)
+            std, mean = self.collective.std_mean(batch.advantage)
             batch.advantage.sub_(mean).div_(std + 1e-8)
         return batch, recurrence
 
@@ -277,7 +283,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Take in the observations; after the losses of the rollout, or its ratios would not start at 1."""
-        self.policy.update_normalizer(rollout)
+        self.policy.update_normalizer(rollout, self.collective)
 
     def restart(self, seed: int) -> None:
         """See `Algorithm.restart`."""

@@ -71,11 +71,10 @@ class PPO(OnPolicyAlgorithm):
         batch, recurrence = self.prepare(rollout)
         if self.h_term is not None:
             self.h_term.add(rollout)
-        rows = len(batch.value)
-        if not rows:  # every env was only reset; a step on nothing but momentum would still move the weights
+        count = self.collective.minibatches(len(batch.value), config.batch_size)
+        if not count:  # every env was only reset; a step on nothing but momentum would still move the weights
             return {"policy/epochs": 0}
-        count = max(1, round(rows / config.batch_size))
-        shuffled = rows if recurrence is None else len(recurrence.sequences.begin)
+        shuffled = len(batch.value) if recurrence is None else len(recurrence.sequences.begin)
         sums = torch.zeros(len(METRICS), device=self.device)
         epochs = minibatches = 0
         while epochs < config.epochs:
@@ -90,6 +89,7 @@ class PPO(OnPolicyAlgorithm):
                 self.optimizer.step(loss, learning_rate)
                 sums += parts
                 minibatches += 1
+            self.collective.mean_(sums)  # learners have to agree when to end, and on the step size
             if config.target_kl is not None and sums[KL] / minibatches > 1.5 * config.target_kl:
                 break
         self.optimizer.check_finite()

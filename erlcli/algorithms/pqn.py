@@ -45,6 +45,7 @@ class PQN(Algorithm):
     def __init__(self, config: PQNConfig, context: Context) -> None:
         self.config: PQNConfig = config
         self.device = context.device
+        self.collective = context.collective
         self.rollout_length = config.rollout_length
         self.policy: QPolicy = self.build_policy(config, context).to(self.device)
         self.optimizer = Optimizer(
@@ -89,10 +90,10 @@ class PQN(Algorithm):
             "schedule/epsilon": epsilon,
             "schedule/learning_rate": learning_rate,
         }
-        if not rows:  # every env was only reset; a step on nothing but momentum would still move the weights
+        minibatches = self.collective.minibatches(rows, config.batch_size)
+        if not minibatches:  # every env was only reset; a step on nothing but momentum would still move the weights
             return metrics
         # Every row is used once an epoch, in minibatches that differ by at most one row.
-        minibatches = max(1, round(rows / config.batch_size))
         bounds = [rows * i // minibatches for i in range(minibatches + 1)]
         sums = torch.zeros(2, device=self.device)
         for _ in range(config.epochs):
@@ -104,7 +105,7 @@ class PQN(Algorithm):
                 self.optimizer.step(loss, learning_rate)
                 sums += torch.stack([loss.detach(), q.detach().mean()])
         self.optimizer.check_finite()
-        self.policy.update_normalizer(rollout)
+        self.policy.update_normalizer(rollout, self.collective)
         loss_mean, q_mean = (sums / (config.epochs * minibatches)).unbind()
         return metrics | {
             "loss/critic": loss_mean,

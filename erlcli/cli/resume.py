@@ -37,6 +37,7 @@ def resume(
     other random numbers are drawn from there.
     """
     from erlcli.cli import session
+    from erlcli.engine import torchrun
     from erlcli.runs.layout import open_run
 
     layout = open_run(run).absolute()
@@ -50,6 +51,8 @@ def resume(
     overrides = list(assignments or [])
     if device is not None:
         overrides.append(f'train.device="{device}"')
+    if (member := torchrun.member()) is not None:
+        raise typer.Exit(session.resume_together(member, layout, overrides, json_output=json_output))
     lock = session.claim(layout, overrides)
     if session.nothing_left(layout):
         lock.release()

@@ -15,8 +15,10 @@ import psutil
 from erlcli.cli import background, dashboard
 from erlcli.cli.live import PlainView, Watcher
 from erlcli.cli.output import count, fail, print_json, seconds, shorten
+from erlcli.engine import torchrun
+from erlcli.engine.member import Member
 from erlcli.engine.plan import resolve
-from erlcli.engine.supervisor import Outcome, Supervisor, outcome_of
+from erlcli.engine.supervisor import INTERRUPTED, Outcome, Supervisor, outcome_of
 from erlcli.envs.config import choose_backend, env_config
 from erlcli.envs.offscreen import has_display
 from erlcli.errors import RecipeError
@@ -83,11 +85,11 @@ def _owner_lives(layout: RunLayout) -> bool:
     return psutil.pid_exists(int(str(owner.get("pid", 0))))
 
 
-def nothing_left(layout: RunLayout) -> bool:
-    """Whether the run is at its end, which is then said."""
+def nothing_left(layout: RunLayout, overrides: list[str] | None = None) -> bool:
+    """Whether the run, with a recipe that is changed so, is at its end, which is then said."""
     view = RunView(layout)
     view.refresh()
-    summary, recipe = view.summary(), load(layout.recipe)
+    summary, recipe = view.summary(), load(layout.recipe, overrides)
     target, best = recipe.train.target_return, summary["best_return"]
     used = summary["steps"] >= recipe.train.total_steps
     if summary["state"] != "finished" or not (used or (target is not None and best is not None and best >= target)):
@@ -105,6 +107,53 @@ def _at(recipe: AnyRecipe, key: str) -> object:
     return getattr(getattr(recipe, section), field)
 
 
+def train_together(
+    member: Member, reference: str, overrides: list[str], run_dir: Path | None, *, json_output: bool
+) -> int:
+    """`erl train` in one of the processes of torchrun; the exit code.
+
+    Raises:
+        RecipeError: the recipe can't be used, or there is no --run-dir.
+    """
+    if run_dir is None:
+        raise RecipeError(
+            "--run-dir: missing",
+            expected="a directory that all processes of torchrun see under the same path",
+            found="nothing",
+            remedy="torchrun ... -m erlcli train RECIPE --run-dir DIR",
+        )
+    layout = RunLayout(run_dir.absolute())
+    if member.rank:
+        return torchrun.follow(layout, member)
+    learners = f"engine.learners={member.world_size}"
+    wanted = dump(load(reference, [*overrides, "engine.learners=1"]))
+    if torchrun.asked_for(layout) == wanted:  # the same command again: of a restart, or of a job that was evicted
+        return _lead(member, layout, claim(layout, [learners]), json_output=json_output)
+    create(reference, [*overrides, learners], None, run_dir)
+    torchrun.remember(layout, wanted)
+    return _lead(member, layout, claim(layout), json_output=json_output)
+
+
+def resume_together(member: Member, layout: RunLayout, overrides: list[str], *, json_output: bool) -> int:
+    """`erl resume` in one of the processes of torchrun; the exit code.
+
+    Raises:
+        RecipeError: the changed recipe can't be used.
+    """
+    overrides = [*overrides, f"engine.learners={member.world_size}"]
+    if nothing_left(layout, overrides):
+        return 0
+    if member.rank:
+        return torchrun.follow(layout, member)
+    return _lead(member, layout, claim(layout, overrides), json_output=json_output)
+
+
+def _lead(member: Member, layout: RunLayout, lock: RunLock, *, json_output: bool) -> int:
+    """Supervise a run whose other learners torchrun has started."""
+    code = _supervise(layout, lock, member, json_output=json_output)
+    return 0 if code == INTERRUPTED else code  # or torchrun would start anew what a user has stopped
+
+
 def drive(layout: RunLayout, lock: RunLock, *, plain: bool, detach: bool, json_output: bool) -> int:
     """Train a run directory to its end, showing what happens; the exit code.
 
@@ -119,11 +168,16 @@ def drive(layout: RunLayout, lock: RunLock, *, plain: bool, detach: bool, json_o
         _start(layout, lock, wait=True)
         print("\n".join(detached_lines(layout)))
         return 0
-    fresh = not any(layout.checkpoints.iterdir())
     if dashboard.is_possible() and not plain and not json_output:
-        return _with_dashboard(layout, lock, fresh=fresh)
+        return _with_dashboard(layout, lock, fresh=not any(layout.checkpoints.iterdir()))
+    return _supervise(layout, lock, None, json_output=json_output)
+
+
+def _supervise(layout: RunLayout, lock: RunLock, member: Member | None, *, json_output: bool) -> int:
+    """Train in this process's children, with lines about it; the exit code."""
+    fresh = not any(layout.checkpoints.iterdir())
     watcher = Watcher(RunView(layout))
-    supervisor = Supervisor(layout, lock)
+    supervisor = Supervisor(layout, lock, member)
     with PlainView(watcher, quiet=json_output) as view:
         outcome = supervisor.run(view.tick)
     lock.release()

@@ -26,15 +26,20 @@ def train(
 
     The run directory holds everything: recipe, metrics, checkpoints,
     evaluations, the learning curve. Ctrl+C once saves a checkpoint and leaves,
-    twice leaves at once; erl resume goes on from there.
+    twice leaves at once; erl resume goes on from there. Under torchrun, every
+    process is one learner of the run in --run-dir.
     """
     from erlcli.cli import session
+    from erlcli.engine import torchrun
 
     overrides = list(assignments or [])
     if seed is not None:
         overrides.append(f"train.seed={seed}")
     if device is not None:
         overrides.append(f'train.device="{device}"')
+    member = torchrun.member()
+    if member is not None:
+        raise typer.Exit(session.train_together(member, recipe, overrides, run_dir, json_output=json_output))
     layout = session.create(recipe, overrides, name, run_dir)
     lock = session.claim(layout)
     raise typer.Exit(session.drive(layout, lock, plain=no_tui, detach=detach, json_output=json_output))

@@ -35,7 +35,7 @@ class Context:
     """What every algorithm is built from, beside its own config.
 
     Attributes:
-        spec: of the environment; `spec.num_envs` counts the environments of all workers.
+        spec: of the environment; `spec.num_envs` counts the environments of all workers of this learner.
         network: the `[network]` section.
         normalize: the `[normalize]` section.
         device: where the learner computes.
@@ -54,7 +54,8 @@ class Context:
         """On the learner's device; None where the recipe wants none. `gamma` discounts its running return."""
         if not self.normalize.reward:
             return None
-        return RewardNormalizer(self.spec.num_envs, gamma, self.normalize.reward_clip).to(self.device)
+        normalizer = RewardNormalizer(self.spec.num_envs, gamma, self.normalize.reward_clip, self.collective)
+        return normalizer.to(self.device)
 
     def memory(self) -> Memory | None:
         """A fresh one over observations, with an encoder where they want one; None where the recipe wants none."""

@@ -2,7 +2,8 @@
 
 Statistics live in buffers: of the policy for observations (they change acting, and an exported policy carries them),
 of the learner for rewards. Only learners update them, and only after the losses of a rollout are done, or PPO's
-probability ratio would not start at 1. Evaluation never touches them.
+probability ratio would not start at 1. Evaluation never touches them. Several learners pool what each has seen of a
+rollout, so that all hold the statistics of one that has seen everything.
 
 Dimension letters: T time steps, N environments, B batch.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+
+from erlcli.core.collective import ALONE, Collective
 
 EPSILON = 1e-8  # added to variances
 
@@ -52,13 +55,11 @@ class RunningMoments(nn.Module):
         self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
 
     @torch.no_grad()
-    def update(self, batch: Tensor) -> None:
-        """Take in (B, *shape) samples."""
-        added = batch.shape[0]
+    def update(self, batch: Tensor, collective: Collective = ALONE) -> None:
+        """Take in (B, *shape) samples, and those of the other learners."""
+        added, batch_mean, batch_var = collective.moments(batch.to(torch.float64))
         if added == 0:
             return
-        batch = batch.to(torch.float64)
-        batch_var, batch_mean = torch.var_mean(batch, dim=0, correction=0)
         total = self.count + added
         shift = batch_mean - self.mean
         squares = self.var * self.count + batch_var * added + shift**2 * (self.count * added / total)
@@ -90,9 +91,9 @@ class ObsNormalizer(nn.Module):
         return ((obs - self.shift) * self.scale).clamp(-self.clip, self.clip)
 
     @torch.no_grad()
-    def update(self, obs: Tensor) -> None:
-        """Take in (B, *shape) observations."""
-        self.moments.update(obs)
+    def update(self, obs: Tensor, collective: Collective = ALONE) -> None:
+        """Take in (B, *shape) observations, and those of the other learners."""
+        self.moments.update(obs, collective)
         self.shift.copy_(self.moments.mean)
         self.scale.copy_((self.moments.var + EPSILON).rsqrt())
 
@@ -104,14 +105,16 @@ class RewardNormalizer(nn.Module):
         num_envs: N; each environment carries its own running return.
         gamma: discount of the running return.
         clip: largest magnitude of a normalised reward.
+        collective: the group of learners, each with its own environments.
     """
 
     carry: Tensor
 
-    def __init__(self, num_envs: int, gamma: float, clip: float) -> None:
+    def __init__(self, num_envs: int, gamma: float, clip: float, collective: Collective = ALONE) -> None:
         super().__init__()
+        self.collective = collective
         self.moments = RunningMoments(())
-        self.register_buffer("carry", torch.zeros(num_envs))
+        self.register_buffer("carry", torch.zeros(num_envs), persistent=False)  # a run goes on from fresh envs
         self.gamma = gamma
         self.clip = clip
 
@@ -131,7 +134,7 @@ class RewardNormalizer(nn.Module):
             torch.add(carry, reward[t], out=returns[t])
             torch.mul(returns[t], keep[t], out=carry)
         self.carry.copy_(carry)
-        self.moments.update(returns[valid])
+        self.moments.update(returns[valid], self.collective)
 
     @torch.no_grad()
     def restart(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from erlcli.core.collective import Collective
+from erlcli.core.collective import ALONE, Collective
 from erlcli.errors import DivergedError
 
 BETAS = (0.9, 0.999)
@@ -39,7 +39,7 @@ class Optimizer:
         eps: float = 1e-5,
         betas: tuple[float, float] = BETAS,
         max_grad_norm: float | None = None,
-        collective: Collective | None = None,
+        collective: Collective = ALONE,
     ) -> None:
         self.names, parameters = _parameters(modules)
         self.flat = flat = torch.cat([p.detach().reshape(-1) for p in parameters])
@@ -53,7 +53,7 @@ class Optimizer:
             self.views.append((p, p.grad))
             offset += size
         self.max_grad_norm = max_grad_norm
-        self.collective = collective or Collective()
+        self.collective = collective
         self.eps = eps
         self.betas = betas
         self.exp_avg = torch.zeros_like(flat)

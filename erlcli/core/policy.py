@@ -15,6 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from erlcli.core.collective import Collective
 from erlcli.core.distributions import Distribution, legal
 from erlcli.core.encoders import ImageEncoder, Observations, PartsEncoder
 from erlcli.core.memory import Memory
@@ -152,11 +153,11 @@ class VectorPolicy(Policy):
         floats.copy_(normalizer(floats))
         return obs
 
-    def update_normalizer(self, rollout: Rollout) -> None:
-        """Take the observations of a rollout into the running statistics, where there are any."""
+    def update_normalizer(self, rollout: Rollout, collective: Collective) -> None:
+        """Take the observations of a rollout, of all learners, into the running statistics, where there are any."""
         if self.normalizer is not None:
             seen = rollout.obs[:-1]
-            self.normalizer.update((vector(seen, self.floats) if self.raw else seen)[rollout.valid])
+            self.normalizer.update((vector(seen, self.floats) if self.raw else seen)[rollout.valid], collective)
 
 
 class ActorPolicy(VectorPolicy):

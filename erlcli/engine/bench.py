@@ -40,7 +40,7 @@ class Result:
         share_update: learning.
         share_wait: waiting for worker processes.
         rollouts: that were measured.
-        rss_bytes: of the learner.
+        rss_bytes: of the learner, the first one of several.
     """
 
     steps_per_second: float
@@ -94,14 +94,17 @@ def bench(recipe: AnyRecipe, seconds: float, tell: Callable[[str], None]) -> Res
 def env_limit(recipe: AnyRecipe, seconds: float) -> float:
     """Steps a second of the recipe's environments with random actions and nothing else to do.
 
-    With workers it is that of one worker's share, times the workers that can run at once on this machine's cores.
+    With workers, or several learners, it is that of one process's share, times the processes that can run at once on
+    this machine's cores.
     """
-    workers = recipe.engine.workers
-    threads = None if recipe.engine.env_threads == "auto" else recipe.engine.env_threads
-    if not workers:
+    engine, cores = recipe.engine, usable_cpus()
+    threads = None if engine.env_threads == "auto" else engine.env_threads
+    processes = engine.learners * max(1, engine.workers)
+    if processes == 1 and not engine.workers:
         return _steps_per_second(env_config(recipe.env, recipe.env.num_envs, threads), seconds)
-    config = env_config(recipe.env, recipe.env.num_envs // workers, threads or 1)
-    return _steps_per_second(config, seconds) * min(workers, usable_cpus())
+    share = 1 if engine.workers else max(1, cores // engine.learners)
+    config = env_config(recipe.env, recipe.env.num_envs // processes, threads or share)
+    return _steps_per_second(config, seconds) * min(processes, cores)
 
 
 def _steps_per_second(config: EnvConfig, seconds: float) -> float:

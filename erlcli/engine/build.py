@@ -10,6 +10,7 @@ import torch
 from erlcli.algorithms import registry
 from erlcli.core import matmul
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
+from erlcli.core.collective import ALONE, Collective
 from erlcli.core.cpus import usable_cpus
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
@@ -21,11 +22,11 @@ from erlcli.recipe.load import AnyRecipe
 WIDE = 256  # width of a hidden layer from which more than one thread pays
 
 
-def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
-    """What algorithms are built from; `spec` is that of one process, the context speaks of all workers' envs."""
+def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective: Collective = ALONE) -> Context:
+    """What algorithms are built from; `spec` is that of one process, the context speaks of all the learner's envs."""
     network, normalize = recipe.network, recipe.normalize
     return Context(
-        spec=replace(spec, num_envs=recipe.env.num_envs),
+        spec=replace(spec, num_envs=recipe.envs_per_learner),
         network=NetworkConfig(
             tuple(network.hidden),
             network.activation,
@@ -40,10 +41,11 @@ def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
         normalize=NormalizeConfig(normalize.obs, normalize.reward, normalize.obs_clip, normalize.reward_clip),
         device=device,
         seed=recipe.train.seed,
+        collective=collective,
     )
 
 
-def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorithm:
+def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective: Collective = ALONE) -> Algorithm:
     """The algorithm with freshly initialised networks, which depend on the seed alone.
 
     Raises:
@@ -82,7 +84,7 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
     if (need := ReplayNeed.of(recipe, spec, policy(recipe, spec), device)) is not None:
         need.check()
     torch.manual_seed(derive(recipe.train.seed, "init"))
-    made: Algorithm = found(recipe.algorithm, context(recipe, spec, device))
+    made: Algorithm = found(recipe.algorithm, context(recipe, spec, device, collective))
     return made
 
 
@@ -93,15 +95,31 @@ def policy(recipe: AnyRecipe, spec: EnvSpec) -> Policy:
     return made.eval()
 
 
-def device(name: str) -> torch.device:
+def device(name: str, number: int | None = None) -> torch.device:
     """The device that `train.device` means here.
+
+    Args:
+        name: as in the recipe.
+        number: of this learner among those on this machine, each of which takes a GPU; None for a single one.
 
     Raises:
         RecipeError: this machine has no such device.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+        if number is None:
+            return torch.device(name)
     devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    if number is not None and name != "cpu":
+        first = int(name.partition(":")[2] or 0)
+        if (mine := f"cuda:{first + number}") in devices:
+            return torch.device(mine)
+        raise RecipeError(
+            "engine.learners: more learners than GPUs",
+            expected=f"a GPU for each; there are {len(devices) - 1} here",
+            found=f"learner {number + 1} on this machine, train.device {name}",
+            remedy='fewer engine.learners, or train.device = "cpu"',
+        )
     if name in devices or (name == "cuda" and len(devices) > 1):
         return torch.device(name)
     raise RecipeError(

@@ -98,7 +98,7 @@ def load(path: Path) -> Checkpoint:
             raise DamagedError(
                 f"{path}: of another format", expected=f"format {FORMAT}", found=str(state.get("format"))
             )
-        learner = _join(load_file(path / LEARNER), state.pop("learner"))
+        learner = unflatten(load_file(path / LEARNER), state.pop("learner"))
         files = _read_json(path / MANIFEST)["files"]
         replay = [(name, files[name]) for name in state.pop("replay", [])]
         parts = tuple(Part(path / name, row["bytes"], row["sha256"]) for name, row in replay if PART.fullmatch(name))
@@ -271,7 +271,7 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> tuple[dict[str, Tensor], 
     return tensors, values
 
 
-def _join(tensors: dict[str, Tensor], values: dict[str, Any]) -> dict[str, Any]:
+def unflatten(tensors: dict[str, Tensor], values: dict[str, Any]) -> dict[str, Any]:
     """The inverse of `flatten`."""
     tree: dict[str, Any] = {}
     for name, value in {**tensors, **values}.items():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from erlcli.engine.child import describe_exit
 from erlcli.envs.position import read_position
-from erlcli.errors import EnvError, ErlError
+from erlcli.errors import EnvError, ErlError, PeerLostError
 from erlcli.runs.jsonl import read_json, write_json
 from erlcli.runs.layout import RunLayout
 
@@ -48,6 +48,9 @@ def run_child(process: str, layout: RunLayout, body: Callable[[], int]) -> int:
     faulthandler.register(signal.SIGUSR1, stacks)
     try:
         return body()
+    except PeerLostError as error:
+        print(error, file=sys.stderr, flush=True)
+        return error.exit_code  # no error file: the cause is another's to tell
     except SystemExit as request:  # sys.exit in an env must not look like a learner that is done
         return report(process, layout, EnvError(f"{process}: the env called sys.exit({request.code!r})"))
     except Exception as error:
@@ -98,6 +101,19 @@ def hung(process: str, pid: int, layout: RunLayout, limit_seconds: float) -> Env
         found=stack or "no Python stack: it hangs in native code",
         remedy="look at the stack above, or raise engine.hang_seconds for a slow env",
         details={"traceback": stack, **(position.facts() if position is not None else {})},
+    )
+
+
+def silent(process: str, pid: int, layout: RunLayout, limit_seconds: float) -> ErlError | None:
+    """Whether `process` has not been heard of for longer than may be: stopped from outside, or stuck in native code."""
+    row = read_json(layout.process(process)) or {}
+    if row.get("pid") != pid or time.time() - float(row["time"]) < limit_seconds:
+        return None
+    return ErlError(
+        f"{process} has been silent for more than {limit_seconds:g} s",
+        expected="a sign of life every second; engine.hang_seconds sets the limit",
+        found=f"its last word: {row.get('phase')}",
+        remedy="it was stopped from outside, or hangs in native code",
     )
 
 

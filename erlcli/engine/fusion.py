@@ -24,7 +24,6 @@ from erlcli.engine.checkpoint import Checkpoint
 from erlcli.errors import DamagedError
 
 WHOLE = ("replay/",)  # how names begin of what belongs to one run as it is
-OPEN = "carry"  # the name, behind all folders, of what belongs to a run's open episodes
 States = Sequence[Mapping[str, Tensor]]
 
 
@@ -130,7 +129,7 @@ def difference(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> tupl
 
 
 def _is_whole(name: str) -> bool:
-    return name.startswith(WHOLE) or _leaf(name) == OPEN
+    return name.startswith(WHOLE)
 
 
 def _leaf(name: str) -> str:

@@ -1,6 +1,7 @@
 """The learner process: everything that trains, in one place.
 
-Started by the supervisor as `python -m erlcli.engine.learner RUN_DIR ATTEMPT LOCK_FD [UNTIL] LIFELINE_FD`.
+Started by the supervisor as `python -m erlcli.engine.learner RUN_DIR ATTEMPT LOCK_FD MEMBER [UNTIL] LIFELINE_FD`, where
+MEMBER is that of `member.Member.to_argument`: which one it is of how many learners.
 """
 
 from __future__ import annotations
@@ -14,23 +15,26 @@ from typing import Any
 
 import torch
 
+from erlcli.core.collective import ALONE, Collective
 from erlcli.core.types import EnvSpec
 from erlcli.engine import build, checkpoint
 from erlcli.engine.child import leave_now, on_orphaned
-from erlcli.engine.failures import run_child
+from erlcli.engine.failures import report, run_child
+from erlcli.engine.group import join
 from erlcli.engine.loop import Loop
+from erlcli.engine.member import Member, name_of
 from erlcli.engine.memory import ReplayNeed
 from erlcli.engine.requests import Requests
 from erlcli.engine.samplers import InlineSampler, Sampler
 from erlcli.engine.shared_sampler import SharedSampler
 from erlcli.envs.config import env_config
 from erlcli.envs.position import PositionLog
+from erlcli.errors import ErlError, PeerLostError
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs.jsonl import Row, read_json, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.writer import EventLog, Heartbeat
 
-PROCESS = "learner"
 ORPHAN_GRACE_SECONDS = 8.0  # for a last checkpoint after the supervisor is gone
 
 
@@ -48,7 +52,11 @@ class StopFlag:
         self._request, self._requests = layout.stop_request, layout.requests
         self._event = threading.Event()
         self.asked = threading.Event()
+
+    def watch(self) -> StopFlag:
+        """Look for requests from here on, from a thread; returns itself."""
         threading.Thread(target=self._watch, name="control", daemon=True).start()
+        return self
 
     def __call__(self) -> bool:
         """Whether to stop."""
@@ -76,15 +84,19 @@ class StopFlag:
                 continue  # nobody has asked yet
 
 
-def train(layout: RunLayout, attempt: int, stop: StopFlag, until: int | None) -> int:
+def train(
+    layout: RunLayout, attempt: int, stop: StopFlag, until: int | None, member: Member, collective: Collective
+) -> int:
     """Train the run from its newest checkpoint, or from the start."""
     facts: Row = {}
-    beat = Heartbeat(layout, PROCESS, lambda: facts)
-    events = EventLog(layout, PROCESS, attempt)
+    beat = Heartbeat(layout, member.name, lambda: facts)
+    attempt = collective.gather(attempt)[0]  # torchrun starts the others without knowing it
+    events = EventLog(layout, member.name, attempt)
     recipe = load(layout.recipe)
-    device = build.device(recipe.train.device)
+    device = build.device(recipe.train.device, member.number if collective.world_size > 1 else None)
     build.configure_cpu(recipe)
-    loop, sampler = assemble(layout, recipe, attempt, stop, beat, events, device)
+    collective.use(device)
+    loop, sampler = assemble(layout, recipe, attempt, stop, beat, events, device, collective)
     loop.until = until
     loop.requests = Requests(layout, events, stop.asked)
     beat.progress("training")
@@ -121,35 +133,49 @@ def assemble(
     beat: Heartbeat,
     events: EventLog,
     device: torch.device,
+    collective: Collective = ALONE,
 ) -> tuple[Loop, Sampler]:
     """Environments, algorithm and loop, restored from the newest whole checkpoint."""
     engine, length = recipe.engine, recipe.algorithm.rollout_length
+    rank, num_envs = collective.rank, recipe.envs_per_learner
     sampler: Sampler
     if engine.workers:
         beat.progress("env make")
         spec = SharedSampler.spec_of(recipe)
         beat.progress("building")
-        algorithm = build.algorithm(recipe, spec, device)
-        sampler = SharedSampler(layout, recipe, algorithm.policy, beat, events, stop, spec)
+        algorithm = build.algorithm(recipe, spec, device, collective)
+        sampler = SharedSampler(layout, recipe, algorithm.policy, beat, events, stop, spec, rank)
     else:
         threads = None if engine.env_threads == "auto" else engine.env_threads
-        config = env_config(recipe.env, recipe.env.num_envs, threads)
+        config = env_config(recipe.env, num_envs, threads)
         beat.progress("env make")
-        position = PositionLog(layout.position(PROCESS))
-        sampler = InlineSampler(config, length, beat, events, stop, engine.max_restarts, position)
+        position = PositionLog(layout.position(name_of(rank)))
+        sampler = InlineSampler(config, length, beat, events, stop, engine.max_restarts, position, rank * num_envs)
         beat.progress("building")
         spec = sampler.spec
-        algorithm = build.algorithm(recipe, spec, device)
+        algorithm = build.algorithm(recipe, spec, device, collective)
     try:
-        _write_spec(layout, spec)
-        loop = Loop(layout, recipe, algorithm, sampler, beat, events, stop, attempt)
+        loop = Loop(layout, recipe, algorithm, sampler, beat, events, stop, attempt, collective)
         loop.device = device
-        _restore(layout, loop, events)
+        if collective.leads:
+            _write_spec(layout, spec)
+            _restore(layout, loop, events)
+        loop.share()
     except BaseException:
         sampler.close()
         raise
+    if collective.leads:
+        _tell(loop, spec, device)
+    return loop, sampler
+
+
+def _tell(loop: Loop, spec: EnvSpec, device: torch.device) -> None:
+    """Events that say how the run is trained."""
+    recipe, engine, events = loop.recipe, loop.recipe.engine, loop.events
     where = f"{engine.workers} workers" if engine.workers else "one process"
-    if (need := ReplayNeed.of(recipe, spec, algorithm.policy, device)) is not None:
+    if engine.learners > 1:
+        where = f"{engine.learners} learners, {where} each"
+    if (need := ReplayNeed.of(recipe, spec, loop.algorithm.policy, device)) is not None:
         events.write("replay", f"replay of {need}", steps=loop.counters.steps)
     threads_used = torch.get_num_threads()
     events.write(
@@ -158,7 +184,6 @@ def assemble(
         f"{threads_used} thread{'s' * (threads_used > 1)}",
         steps=loop.counters.steps,
     )
-    return loop, sampler
 
 
 def _write_spec(layout: RunLayout, spec: EnvSpec) -> None:
@@ -185,13 +210,24 @@ def _restore(layout: RunLayout, loop: Loop, events: EventLog) -> None:
 
 def main(arguments: list[str]) -> int:
     """Entry point; see the module's docstring."""
-    root, attempt, _, *until, lifeline = arguments
+    root, attempt, _, who, *until, lifeline = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    layout = RunLayout(Path(root))
+    layout, member = RunLayout(Path(root)), Member.from_argument(who)
+    joined = threading.Event()  # whoever is to go and still waits for the others goes at once
     stop = StopFlag(layout)
+    on_orphaned(int(lifeline), lambda: stop.orphaned() if joined.is_set() else leave_now())
+    try:
+        collective = join(member)  # before anything in the directory is looked at: the first one's starter prepares it
+    except PeerLostError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except ErlError as error:
+        return report(member.name, layout, error)
+    joined.set()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    on_orphaned(int(lifeline), stop.orphaned)
-    return run_child(PROCESS, layout, lambda: train(layout, int(attempt), stop, int(until[0]) if until else None))
+    stop.watch()
+    end = int(until[0]) if until else None
+    return run_child(member.name, layout, lambda: train(layout, int(attempt), stop, end, member, collective))
 
 
 if __name__ == "__main__":

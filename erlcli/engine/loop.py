@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
 from erlcli.core.algorithm import Algorithm
-from erlcli.core.collective import Collective
+from erlcli.core.collective import ALONE, Collective
 from erlcli.core.seeding import derive
 from erlcli.core.types import Rollout
 from erlcli.engine import checkpoint
@@ -22,6 +22,7 @@ from erlcli.engine.plan import Plan
 from erlcli.engine.replay_parts import ReplaySpool
 from erlcli.engine.requests import Requests
 from erlcli.engine.samplers import Sampler
+from erlcli.engine.sharing import check_equal, first_does, give_out
 from erlcli.errors import DamagedError
 from erlcli.recipe.load import AnyRecipe
 from erlcli.runs.jsonl import Appender, Row
@@ -79,6 +80,7 @@ class Loop:
         events: of this process.
         stop: whether the run is asked to stop.
         attempt: number of this start.
+        collective: the learners of the run, each of which has a loop, in lockstep; the first one writes.
 
     Attributes:
         until: version to end at before the budget is used, at a planned checkpoint.
@@ -96,6 +98,7 @@ class Loop:
         events: EventLog,
         stop: Callable[[], bool],
         attempt: int,
+        collective: Collective = ALONE,
     ) -> None:
         self.layout, self.recipe, self.algorithm, self.sampler = layout, recipe, algorithm, sampler
         self.beat, self.events, self.stop, self.attempt = beat, events, stop, attempt
@@ -103,12 +106,12 @@ class Loop:
         self.requests: Requests | None = None
         self.enough: Callable[[], bool] = lambda: False
         self.device = torch.device("cpu")
-        self.collective = Collective()
+        self.collective = collective
         replay = algorithm.replay
         self.spool = ReplaySpool(layout.checkpoints / ".replay", replay) if replay is not None else None
         self.plan = Plan.of(recipe)
         self.counters = Counters()
-        self.episodes = EpisodeTracker(recipe.env.num_envs)
+        self.episodes = EpisodeTracker(recipe.envs_per_learner, self.collective)
         self.rows = Appender(layout.metrics)
         self.clock = Clock()
         self._since: tuple[float, float | None] = (time.monotonic(), None)  # start, and since when it stands still
@@ -144,13 +147,14 @@ class Loop:
             while not self.collective.any(self._ends()):
                 self._iterate()
         except Interrupted:
-            self.events.write("interrupted", "stopped within a rollout, which is dropped")
-        if self._unlogged is not None and self.stop():
+            if self.collective.leads:
+                self.events.write("interrupted", "stopped within a rollout, which is dropped")
+        if self._unlogged is not None and self.collective.any(self.stop()):
             self._log()
         if not self.saved_here:
             self.save(planned=False)
         if self.requests is not None:
-            self.requests.close(self.counters.steps)
+            self.requests.close(self)
 
     @property
     def saved_here(self) -> bool:
@@ -160,11 +164,25 @@ class Loop:
     def _ends(self) -> bool:
         return self.done or self.stop() or self.counters.version == self.until or self.enough()
 
+    def _collect(self) -> Rollout:
+        """The next rollout of this learner.
+
+        Raises:
+            Interrupted: one of the learners was asked to stop within its rollout, so that all drop theirs.
+        """
+        rollout: Rollout | None = None
+        with contextlib.suppress(Interrupted):
+            rollout = self.sampler.recv()
+        self.beat.progress("waiting for learners")  # or the env of this one would seem to hang where another's does
+        if self.collective.any(rollout is None) or rollout is None:
+            raise Interrupted
+        return rollout
+
     def _iterate(self) -> None:
         """One rollout and one update."""
         counters, plan, clock = self.counters, self.plan, self.clock
         before = time.monotonic()
-        rollout = self.sampler.recv()
+        rollout = self._collect()
         collected = time.monotonic()
         at_restart_point = (counters.version + 1) % plan.checkpoint == 0
         self.episodes.add(rollout)
@@ -175,7 +193,7 @@ class Loop:
         metrics = self.algorithm.update(rollout.to(self.device), progress)
         if self.spool is not None:
             self.spool.spill()
-        taken = int(rollout.valid.sum()) * self.collective.world_size
+        taken = self.collective.sum(int(rollout.valid.sum()))
         counters.version += 1
         counters.steps += taken
         clock.steps += taken
@@ -204,13 +222,16 @@ class Loop:
         version = self.counters.version
         seed = derive(self.recipe.train.seed, "restart", version)
         self.episodes.restart()
-        self.algorithm.restart(derive(seed, "learner"))
+        self.algorithm.restart(derive(seed, "learner", *([rank] if (rank := self.collective.rank) else [])))
         rollouts = self.plan.checkpoint - version % self.plan.checkpoint
         self.sampler.restart(self.algorithm.policy, version, derive(seed, "sampler"), rollouts)
 
     def _log(self) -> None:
-        """A metric row for the last update."""
-        metrics, self._unlogged = self._unlogged or {}, None
+        """A metric row for the last update; of losses and the like, what is not equal in all learners is averaged."""
+        last, self._unlogged = self._unlogged or {}, None
+        metrics = _average(self.collective.gather({name: _number(value) for name, value in last.items()}))
+        if not self.collective.leads:
+            return
         row: Row = {
             "attempt": self.attempt,
             "steps": self.counters.steps,
@@ -218,8 +239,7 @@ class Loop:
             "updates": self.algorithm.updates,
             "episodes": self.episodes.episodes,
         }
-        for name, value in {**self.episodes.metrics(), **metrics}.items():
-            row[name] = float(value) if isinstance(value, torch.Tensor) else value
+        row |= {**self.episodes.metrics(), **metrics}
         row |= {"time/seconds": round(self.seconds, 3), "time/wall": round(time.time(), 3)}
         self.rows.append(row | self.clock.metrics())
         self.clock = Clock()
@@ -243,6 +263,8 @@ class Loop:
             self.clock.started += waited
 
     def _snapshot(self) -> None:
+        if not self.collective.leads:
+            return
         facts = {
             "steps": str(self.counters.steps),
             "version": str(self.counters.version),
@@ -253,13 +275,23 @@ class Loop:
         checkpoint.save_snapshot(self.layout, self.algorithm.policy.state_dict(), self.counters.steps, facts)
 
     def save(self, *, planned: bool, changed: bool = False) -> None:
-        """Write a checkpoint.
+        """Write a checkpoint, once all learners are found to hold the same; called by all of them.
 
         Args:
             planned: whether the uninterrupted run passes through this point too.
             changed: whether the recipe changes here, so that what comes before can't be repeated with it.
+
+        Raises:
+            OSError: it can't be written.
+            PeerLostError: the same, in the learners that don't write.
         """
         self.beat.progress("checkpoint")
+        check_equal(self.algorithm, self.collective)
+        first_does(self.collective, lambda: self._write(planned=planned, changed=changed))
+        self._checkpointed_version = self.counters.version
+
+    def _write(self, *, planned: bool, changed: bool) -> None:
+        """See `save`."""
         counters = self.counters
         state = {
             "steps": counters.steps,
@@ -276,7 +308,6 @@ class Loop:
         policy = self.algorithm.policy.state_dict()
         replay = self.spool.flush() if self.spool is not None else ()
         checkpoint.save(path, Checkpoint(policy, self.algorithm.state_dict(), state, replay))
-        self._checkpointed_version = counters.version
         checkpoint.prune(self.layout, self.recipe.checkpoint.keep)
         self.events.write("checkpoint", f"saved at {counters.steps:,} steps", steps=counters.steps)
 
@@ -295,6 +326,19 @@ class Loop:
                 found=str(error),
                 remedy=f"recipe.toml was changed by hand; erl train {self.layout.recipe} starts anew",
             ) from None
+        self._go_on_from(state)
+
+    def share(self) -> None:
+        """Give all learners what the first one has; called by all of them before the first rollout."""
+        if self.collective.world_size == 1:
+            return
+        facts = {**asdict(self.counters), "episodes": self.episodes.state_dict(), "saved": self.saved_here}
+        facts = give_out(self.algorithm, facts, self.collective)
+        if facts["saved"]:
+            self._go_on_from(facts)
+
+    def _go_on_from(self, state: dict[str, Any]) -> None:
+        """Take the counters of a checkpoint."""
         self.episodes.load_state_dict(state["episodes"])
         self.counters = Counters(int(state["steps"]), int(state["version"]), float(state["seconds"]))
         self._checkpointed_version = self.counters.version
@@ -303,3 +347,17 @@ class Loop:
 def _cut(rollout: Rollout) -> None:
     """The environments are reset after this rollout: whatever is still open in its last row ends here, truncated."""
     rollout.truncated[-1] |= ~rollout.terminated[-1] & rollout.valid[-1]
+
+
+def _number(value: float | torch.Tensor) -> float:
+    """A metric that may be on a GPU still."""
+    return float(value) if isinstance(value, torch.Tensor) else value
+
+
+def _average(metrics: list[dict[str, float]]) -> dict[str, float]:
+    """Of what the learners tell: the value where it is one, else the mean."""
+    first = metrics[0]
+    return {
+        name: value if all(row[name] == value for row in metrics) else sum(row[name] for row in metrics) / len(metrics)
+        for name, value in first.items()
+    }

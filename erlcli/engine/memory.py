@@ -43,7 +43,7 @@ class ReplayNeed:
             policy: of the recipe, whose actions are stored.
             device: of the learner.
         """
-        config, num_envs = recipe.algorithm, recipe.env.num_envs
+        config, num_envs = recipe.algorithm, recipe.envs_per_learner
         if not isinstance(config, OffPolicyConfig):
             return None
         needed = required_bytes(

@@ -1,7 +1,8 @@
 """What a run is asked for while it trains: pause and resume, a checkpoint, another value for a scheduled number.
 
 The loop looks between two rollouts. Every request is answered by an event named `request` that carries its id; one
-that can't be granted is refused with a warning, and never ends a run.
+that can't be granted is refused with a warning, and never ends a run. Of several learners the first one takes and
+answers requests, and all do what it has taken.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from erlcli.core.schedule import Schedule
+from erlcli.engine.sharing import first_does
 from erlcli.errors import ErlError, RecipeError
 from erlcli.recipe.load import AnyRecipe, dump, validate
 from erlcli.recipe.words import found, nearest, printable, shorten
@@ -50,58 +52,66 @@ class Requests:
         Returns:
             Whether a restart point was made here, from which the caller has to go on.
         """
-        changed = self._take(loop)
-        if not self._paused.exists():
+        changed, collective = self._take(loop), loop.collective
+        if not collective.any(self._is_paused(loop)):
             return changed
         with loop.standing_still():
-            while self._paused.exists() and not loop.stop():
+            while collective.any(self._is_paused(loop)) and not collective.any(loop.stop()):
                 loop.beat.progress("paused")
                 self._asked.wait(POLL_SECONDS)
                 changed |= self._take(loop)
         loop.beat.progress("training")
         return changed
 
-    def close(self, steps: int) -> None:
+    def _is_paused(self, loop: Loop) -> bool:
+        """Whether the first learner finds the run paused; the others don't look."""
+        return loop.collective.leads and self._paused.exists()
+
+    def close(self, loop: Loop) -> None:
         """Refuse what came too late: training is over."""
+        if not loop.collective.leads:
+            return
         for row in control.take(self._layout):
-            self._reply(row, "too late: training has ended", steps, level="warning")
+            self._reply(row, "too late: training has ended", loop, level="warning")
         self._paused.unlink(missing_ok=True)
 
     def _take(self, loop: Loop) -> bool:
-        if not self._asked.is_set():
+        collective, changed = loop.collective, False
+        if not collective.any(collective.leads and self._asked.is_set()):
             return False
         self._asked.clear()  # before the look: what comes after it is seen at the next
-        changed = False
-        for row in control.take(self._layout):
+        for row in collective.gather(control.take(self._layout) if collective.leads else [])[0]:
             try:
                 changed |= self._grant(row, loop)
             except (ErlError, OSError) as error:
-                self._reply(row, f"refused: {one_line(error)}", loop.counters.steps, level="warning")
+                self._reply(row, f"refused: {one_line(error)}", loop, level="warning")
         return changed
 
     def _grant(self, row: Row, loop: Loop) -> bool:
-        """Do what one request asks for; whether that made a restart point.
+        """Do what one request asks for, in all learners; whether that made a restart point.
 
         Raises:
             RecipeError: the value asked for can't be used.
             OSError: the run directory can't be written.
         """
-        steps, at = loop.counters.steps, f"at {count(loop.counters.steps)} steps"
+        at = f"at {count(loop.counters.steps)} steps"
         if row["do"] == "set":
             return self._set(row, loop)
         if row["do"] == "checkpoint":
             fresh = loop.saved_here
             if not fresh:
                 loop.save(planned=False)
-            self._reply(row, f"checkpoint {'was saved already' if fresh else 'saved'} {at}", steps)
+            self._reply(row, f"checkpoint {'was saved already' if fresh else 'saved'} {at}", loop)
+            return False
+        if not loop.collective.leads:
             return False
         paused = self._paused.exists()
         if row["do"] == "pause":
-            write_json(self._paused, {"steps": steps})
-            self._reply(row, f"paused {at}" if not paused else f"is paused already, {at}", steps)
+            write_json(self._paused, {"steps": loop.counters.steps})
+            self._reply(row, f"paused {at}" if not paused else f"is paused already, {at}", loop)
         else:
             self._paused.unlink(missing_ok=True)
-            self._reply(row, f"training goes on {at}" if paused else "was not paused", steps)
+            self._reply(row, f"training goes on {at}" if paused else "was not paused", loop)
         return False
 
     def _set(self, row: Row, loop: Loop) -> bool:
@@ -115,18 +125,20 @@ class Requests:
         old, new = getattr(loop.recipe.algorithm, field), getattr(recipe.algorithm, field)
         before = old(steps / loop.recipe.train.total_steps)
         loop.save(planned=True, changed=True)
-        write_text(self._layout.recipe, _comments(self._layout) + dump(recipe), sync=True)
+        text = _comments(self._layout) + dump(recipe)
+        first_does(loop.collective, lambda: write_text(self._layout.recipe, text, sync=True))
         loop.recipe = recipe
         loop.algorithm.config = recipe.algorithm
         was = f"{before:g}" if old.kind == "constant" else f"{before:g} (of a {old.kind} schedule)"
         message = f"{key} set to {new.start:g}, was {was}, at {count(steps)} steps"
-        self._reply(row, message, steps, key=key, old=before, new=new.start)
+        self._reply(row, message, loop, key=key, old=before, new=new.start)
         return True
 
-    def _reply(self, row: Row, message: str, steps: int, *, level: Level = "info", **facts: Any) -> None:  # noqa: ANN401
-        self._events.write(
-            "request", message, level=level, request=str(row.get("id", "")), do=row["do"], steps=steps, **facts
-        )
+    def _reply(self, row: Row, message: str, loop: Loop, *, level: Level = "info", **facts: Any) -> None:  # noqa: ANN401
+        if not loop.collective.leads:
+            return
+        request, steps = str(row.get("id", "")), loop.counters.steps
+        self._events.write("request", message, level=level, request=request, do=row["do"], steps=steps, **facts)
 
 
 def changed(recipe: AnyRecipe, key: str, value: object) -> AnyRecipe:

@@ -105,13 +105,14 @@ class InlineSampler(Sampler):
     """Steps the environments in the learner's own process.
 
     Args:
-        config: all environments of the run.
+        config: all environments of the learner.
         length: T.
         beat: told what comes next before each env step.
         events: told about failed environments.
         stop: whether the run is asked to stop.
         max_restarts: failures in a row that are healed by making the environments anew.
         position: told of every call into an environment.
+        first_index: number of its first environment within the run.
     """
 
     def __init__(
@@ -123,11 +124,13 @@ class InlineSampler(Sampler):
         stop: Callable[[], bool],
         max_restarts: int,
         position: PositionLog | None = None,
+        first_index: int = 0,
     ) -> None:
         self.config = config
         self.length = length
         self.env = make_vec_env(config, position)
         self._position = position
+        self._first_index = first_index
         self.spec = self.env.spec
         self.timing = Timing()
         self._beat = beat
@@ -143,7 +146,7 @@ class InlineSampler(Sampler):
         """See `Sampler.restart`."""
         self._version, self._seed = version, seed
         if self._collector is None:
-            self._collector = Collector(self.env, policy, self.length, 0, self._on_step)
+            self._collector = Collector(self.env, policy, self.length, self._first_index, self._on_step)
             layout = rollout_layout(self.spec, policy, self.length, self.config.num_envs)
             device = self.spec.device
             self._buffers = Buffers({k: torch.zeros(s, dtype=d, device=device) for k, (s, d) in layout.items()})

@@ -78,6 +78,7 @@ class SharedSampler(Sampler):
         events: the learner's events.
         stop: whether the run is asked to stop.
         spec: of the environments of one worker.
+        rank: of the learner whose workers they are.
     """
 
     def __init__(
@@ -89,18 +90,20 @@ class SharedSampler(Sampler):
         events: EventLog,
         stop: Callable[[], bool],
         spec: EnvSpec,
+        rank: int = 0,
     ) -> None:
         self.spec = spec
         self.timing = Timing()
         self.lag = recipe.engine.lag
         self._layout, self._beat, self._events, self._stop = layout, beat, events, stop
         self._hang_seconds = recipe.engine.hang_seconds
-        length, envs, slots = recipe.algorithm.rollout_length, recipe.env.num_envs, self.lag + 1
+        length, envs, slots = recipe.algorithm.rollout_length, recipe.envs_per_learner, self.lag + 1
         self._memory = SharedBlock.create(slotted(rollout_layout(spec, policy, length, envs), slots))
         self._buffers = [Buffers(slot(self._memory, i)) for i in range(slots)]
         self._weights = SharedBlock.create(slotted(weights_layout(policy), slots))
         self._channels = [slot(self._weights, i) for i in range(slots)]
-        self._workers = [Worker(i, recipe.engine.max_restarts) for i in range(recipe.engine.workers)]
+        count = recipe.engine.workers
+        self._workers = [Worker(rank * count + i, recipe.engine.max_restarts) for i in range(count)]
         self._seed = 0
         self._restarts = 0
         self._requested = self._received = self._limit = 0  # rollouts since the last restart point

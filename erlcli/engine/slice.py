@@ -127,7 +127,7 @@ class Work:
             with _locked(self.layout) if self.order["kind"] == "slice" else contextlib.nullcontext():
                 if self.order["kind"] == "slice":
                     _clear(self.layout)
-                stop = StopFlag(self.layout)
+                stop = StopFlag(self.layout).watch()
                 with self.inbox.at_work(self.number, stop):
                     Slice(self, stop).run() if self.order["train"] else self._evaluate(stop)
             return True

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from erlcli.engine.child import Child
-from erlcli.engine.failures import died, hung, reported, tail_of
+from erlcli.engine.failures import died, hung, reported, silent, tail_of
 from erlcli.engine.gpu import GpuMonitor
+from erlcli.engine.learners import Departure, Learners
+from erlcli.engine.member import Member
 from erlcli.engine.status import status_row
 from erlcli.engine.stop_signals import StopSignals
-from erlcli.errors import ErlError
+from erlcli.errors import ErlError, PeerLostError
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs import control
 from erlcli.runs.jsonl import read_json, write_json
@@ -48,20 +50,25 @@ class Outcome:
 
 
 class Supervisor:
-    """Runs learner and evaluator of one run.
+    """Runs learners and evaluator of one run.
 
     Args:
         layout: the run directory, with its recipe.
         lock: held by this process.
+        member: the first learner, where somebody else starts the others, and all of them anew after a failure; None
+            for all that the recipe asks for.
     """
 
-    def __init__(self, layout: RunLayout, lock: RunLock) -> None:
+    def __init__(self, layout: RunLayout, lock: RunLock, member: Member | None = None) -> None:
         self.layout, self.lock = layout, lock
         self.recipe: AnyRecipe = load(layout.recipe)
+        self._max_restarts = self.recipe.engine.max_restarts if member is None else 0
+        self._learners = (
+            Learners.of(layout, self.recipe, lock.fd) if member is None else Learners(layout, [member], lock.fd)
+        )
         earlier = read_json(layout.status) or {}
         self.attempt = int(earlier.get("attempt", 0))
         self._events = EventLog(layout, PROCESS, self.attempt + 1)
-        self._learner: Child | None = None
         self._evaluator: Child | None = None
         self._signals = StopSignals()
         self._reached = False
@@ -79,6 +86,8 @@ class Supervisor:
         self.layout.error(PROCESS).unlink(missing_ok=True)  # of an earlier attempt
         for request in self.layout.control.iterdir():
             shutil.rmtree(request) if request.is_dir() else request.unlink()
+        for beat in self.layout.process("x").parent.glob("learner-*.json"):
+            beat.unlink()  # of an earlier attempt, with more of them perhaps
         for unfinished in self.layout.checkpoints.glob(".*"):  # of processes that were killed while they wrote
             unfinished.unlink() if unfinished.is_symlink() else shutil.rmtree(unfinished)
         gpus = GpuMonitor(self.layout)
@@ -100,9 +109,9 @@ class Supervisor:
 
     def _supervise(self, tick: Callable[[], None]) -> Outcome:
         self._write_status("starting")
-        self._start_learner()
-        self._evaluator = self._spawn("evaluator")
-        code = self._watch_learner(tick)
+        self._start_learners()
+        self._evaluator = self._spawn_evaluator()
+        code = self._watch_learners(tick)
         if self._signals.count >= 2:
             self._end_all()
             return Outcome(INTERRUPTED, "interrupted")
@@ -124,51 +133,49 @@ class Supervisor:
         """By a signal, or by a user's request in the control folder."""
         return self._signals.count > 0 or (read_json(self.layout.stop_request) or {}).get("reason") == "user"
 
-    def _spawn(self, role: str) -> Child:
-        for path in (self.layout.error(role), self.layout.position(role)):
+    def _spawn_evaluator(self) -> Child:
+        for path in (self.layout.error("evaluator"), self.layout.position("evaluator")):
             path.unlink(missing_ok=True)  # of an earlier start
         return Child.spawn(
-            role,
-            f"erlcli.engine.{role}",
+            "evaluator",
+            "erlcli.engine.evaluator",
             [str(self.layout.root), str(self.attempt), str(self.lock.fd)],
-            self.layout.output(role),
-            threads=1 if role == "evaluator" else None,
+            self.layout.output("evaluator"),
+            threads=1,
             inherit=(self.lock.fd,),
         )
 
-    def _start_learner(self) -> None:
+    def _start_learners(self) -> None:
         self.attempt += 1
-        self._learner = self._spawn("learner")
+        self._learners.start(self.attempt)
 
-    def _watch_learner(self, tick: Callable[[], None]) -> int:
-        """Until the learner has left for good; its exit code, or 0 where it was asked to leave."""
+    def _watch_learners(self, tick: Callable[[], None]) -> int:
+        """Until the learners have left for good; their exit code, or 0 where they were asked to leave."""
+        learners = self._learners
         while True:
-            learner, evaluator = self._learner, self._evaluator
-            if learner is None or evaluator is None:
+            evaluator = self._evaluator
+            if evaluator is None:
                 raise RuntimeError("no processes to watch")
-            code = learner.wait(TICK_SECONDS)
+            left = learners.wait(TICK_SECONDS)
             tick()
             self._write_status("stopping" if self._signals.count or self.layout.stop_request.exists() else "running")
             if self._out_of_patience():
-                learner.end()
+                learners.end()
                 return 0
-            if code is None:
-                code = self._end_hung(learner)
+            for child in learners.running:
+                self._end_hung(child, silent_too=learners.together)
             if evaluator.poll() is None:
                 self._end_hung(evaluator)
-            if code == 0 and self._said_goodbye(learner):
-                return 0
-            if code is not None:
-                if self._heal_learner(learner, code):
-                    continue
-                return code
-            if evaluator.poll() not in (None, 0) and not self._heal_evaluator(evaluator):
+            if left is not None:
+                if left.done or not self._heal_learners(left):
+                    return left.code
+            elif evaluator.poll() not in (None, 0) and not self._heal_evaluator(evaluator):
                 write_json(self.layout.stop_request, {"reason": "evaluator"})
-                learner.wait(LEAVE_SECONDS)
+                learners.leave(LEAVE_SECONDS)
                 return 0
 
     def _out_of_patience(self) -> bool:
-        """Whether a learner that was asked to leave is to be killed: asked twice, or for too long."""
+        """Whether learners that were asked to leave are to be killed: asked twice, or for too long."""
         if self._asked is None and self._asked_to_stop():
             self._asked = time.monotonic()
             write_json(self.layout.stop_request, {"reason": "user"})
@@ -179,18 +186,18 @@ class Supervisor:
             self._events.write("killed", "no checkpoint in time; the last one is kept", level="warning")
         return late
 
-    def _heal_learner(self, learner: Child, code: int) -> bool:
-        """Start a crashed learner anew. One that could say what is wrong is not: it would say it again."""
-        error = reported("learner", self.layout)
+    def _heal_learners(self, left: Departure) -> bool:
+        """Start the learners anew after one crashed. One that could say what is wrong is not: it would say it again."""
+        error = reported(left.name, self.layout)
         if error is None:
             steps = self._steps()
             self._crashes = 1 if steps > self._crash_steps else self._crashes + 1
             self._crash_steps = max(steps, self._crash_steps)
-            error = self._hangs.pop("learner", None) or self._crash_error("learner", code)
-            if self._crashes <= self.recipe.engine.max_restarts and self._asked is None:
-                self._log_restart("learner", error, self._crashes)
-                learner.end()
-                self._start_learner()
+            error = self._hangs.pop(left.name, None) or self._crash_error(left.name, left.code)
+            if self._crashes <= self._max_restarts and self._asked is None:
+                self._learners.end()
+                self._log_restart("learner", error, self._crashes, learner=left.name)
+                self._start_learners()
                 return True
         self._error = error
         return False
@@ -205,25 +212,34 @@ class Supervisor:
             return False
         self._log_restart("evaluator", crash, self._evaluator_crashes)
         evaluator.end()
-        self._evaluator = self._spawn("evaluator")
+        self._evaluator = self._spawn_evaluator()
         return True
 
-    def _end_hung(self, child: Child) -> int | None:
-        """Kill a learner or evaluator that hangs in its environment; its exit code then."""
-        error = hung(child.name, child.pid, self.layout, self.recipe.engine.hang_seconds)
+    def _end_hung(self, child: Child, *, silent_too: bool = False) -> int | None:
+        """Kill a learner or evaluator that hangs in its environment, or anywhere else where others wait for it.
+
+        Returns:
+            Its exit code then.
+        """
+        limit = self.recipe.engine.hang_seconds
+        error: ErlError | None = hung(child.name, child.pid, self.layout, limit)
+        if error is None and silent_too:
+            error = silent(child.name, child.pid, self.layout, limit)
         if error is None:
             return None
         self._hangs[child.name] = error
         child.end()
         return child.poll()
 
-    def _said_goodbye(self, learner: Child) -> bool:
-        """Whether a learner that left with code 0 was done, rather than ended by os._exit(0) in an env."""
-        row = read_json(self.layout.process("learner")) or {}
-        return row.get("pid") == learner.pid and row.get("phase") in ("done", "stopped")
-
     def _crash_error(self, name: str, code: int) -> ErlError:
         row = read_json(self.layout.process(name)) or {}
+        if code == PeerLostError.exit_code:
+            return ErlError(
+                f"{name} has lost the other learners",
+                expected="learners that live as long as the run",
+                found=tail_of(self.layout.output(name)),
+                remedy=f"the last checkpoint is kept: erl resume {self.layout.root}",
+            )
         error = died(name, code, self.layout, f"the last checkpoint is kept: erl resume {self.layout.root}")
         # Nothing but env code leaves the process by itself; for a signal, what it was at has to tell.
         if code >= 0 or str(row.get("phase", "starting")).startswith("env"):
@@ -232,12 +248,13 @@ class Supervisor:
             error.message, expected=error.expected, found=error.found, remedy=error.remedy, details=error.details
         )
 
-    def _log_restart(self, role: str, error: ErlError, times: int) -> None:
+    def _log_restart(self, role: str, error: ErlError, times: int, **facts: str) -> None:
         self._events.write(
             f"{role}_restart",
             f"{error.message}; started anew from the last checkpoint ({times} in a row)",
             level="warning",
             found=error.found,
+            **facts,
             **error.details,
         )
 
@@ -261,9 +278,9 @@ class Supervisor:
             self._events.write("request", message, level="warning", request=str(row.get("id", "")), do=row["do"])
 
     def _end_all(self, grace_seconds: float = 0.0) -> None:
-        for child in (self._evaluator, self._learner):
-            if child is not None:
-                child.end(grace_seconds)
+        if self._evaluator is not None:
+            self._evaluator.end(grace_seconds)
+        self._learners.end(grace_seconds)
 
     def _steps(self) -> int:
         return int((read_json(self.layout.process("learner")) or {}).get("steps", 0))

@@ -1,7 +1,7 @@
 """A worker process: steps its share of the environments and writes the transitions into shared memory.
 
 Started by `SharedSampler` as `python -m erlcli.engine.worker RUN_DIR INDEX` and four file descriptors: connection,
-rollout memory, weights memory, lifeline.
+rollout memory, weights memory, lifeline. INDEX counts the workers of all learners; the memory is that of one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def weights_layout(policy: Policy) -> Layout:
 
 def env_share(recipe: AnyRecipe) -> int:
     """Environments of one worker."""
-    return recipe.env.num_envs // recipe.engine.workers
+    return recipe.envs_per_learner // recipe.engine.workers
 
 
 def work(layout: RunLayout, index: int, connection: Connection, memory_fd: int, weights_fd: int) -> int:
@@ -65,13 +65,13 @@ def work(layout: RunLayout, index: int, connection: Connection, memory_fd: int, 
     policy = build.policy(recipe, env.spec)
     length = recipe.algorithm.rollout_length
     slots = recipe.engine.lag + 1
-    columns = (index * share, (index + 1) * share)
+    column = index % recipe.engine.workers * share
     memory = SharedBlock.attach(
-        memory_fd, slotted(rollout_layout(env.spec, policy, length, recipe.env.num_envs), slots)
+        memory_fd, slotted(rollout_layout(env.spec, policy, length, recipe.envs_per_learner), slots)
     )
-    buffers = [Buffers(slot(memory, i)).columns(*columns) for i in range(slots)]
+    buffers = [Buffers(slot(memory, i)).columns(column, column + share) for i in range(slots)]
     channel = SharedBlock.attach(weights_fd, slotted(weights_layout(policy), slots))
-    collector = Collector(env, policy, length, columns[0], beat.progress)
+    collector = Collector(env, policy, length, index * share, beat.progress)
     while True:
         beat.progress("waiting")
         request: dict[str, Any] = json.loads(connection.recv_bytes())

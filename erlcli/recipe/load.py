@@ -129,7 +129,7 @@ def _check_together(recipe: AnyRecipe, source: str) -> None:
     for field, (expected, remedy) in recipe.algorithm.problems(recipe.env.num_envs).items():
         value = found(attrgetter(field)(recipe.algorithm))
         raise _misfit(source, f"algorithm.{field}", "does not fit the rest of the recipe", expected, value, remedy)
-    total, rollout, num_envs = recipe.train.total_steps, recipe.steps_per_rollout, recipe.env.num_envs
+    total, rollout = recipe.train.total_steps, recipe.steps_per_rollout
     if total < rollout:
         raise _misfit(
             source,
@@ -159,15 +159,17 @@ def _check_together(recipe: AnyRecipe, source: str) -> None:
             f"{algorithm.sequence_length}",
             'leave algorithm.sequence_length out, or set network.recurrent = "lstm"',
         )
+    _check_learners(recipe, source)
     workers, lag = recipe.engine.workers, recipe.engine.lag
-    if workers and num_envs % workers:
+    if workers and recipe.envs_per_learner % workers:
+        each = " / engine.learners" if recipe.engine.learners > 1 else ""
         raise _misfit(
             source,
             "engine.workers",
             "envs can't be shared equally",
-            f"a divisor of env.num_envs = {num_envs}",
+            f"a divisor of env.num_envs{each} = {recipe.envs_per_learner}",
             f"{workers}",
-            f"set env.num_envs to a multiple of {workers}",
+            f"set env.num_envs to a multiple of {workers * recipe.engine.learners}",
         )
     if lag and not workers:
         raise _misfit(
@@ -187,6 +189,39 @@ def _check_together(recipe: AnyRecipe, source: str) -> None:
             f"at most {episodes}",
             f"{probe}",
             "lower eval.probe_episodes, or raise eval.episodes",
+        )
+
+
+def _check_learners(recipe: AnyRecipe, source: str) -> None:
+    """What several learners need."""
+    learners, key = recipe.engine.learners, "engine.learners"
+    if learners == 1:
+        return
+    if not recipe.algorithm.distributes:
+        able = [name for name, config in registry.configs().items() if config.distributes]
+        raise _misfit(
+            source,
+            key,
+            f"{recipe.algorithm.name} has one learner",
+            f"1, or one of the algorithms {', '.join(able)}",
+            f"{learners}",
+            "leave engine.learners out: what an algorithm keeps of earlier rollouts is not shared among learners",
+        )
+    h_term = getattr(recipe.algorithm, "h_term", None)
+    for other, there in {
+        "network.recurrent": recipe.network.recurrent is not None,
+        "algorithm.h_term": h_term is not None and h_term.enabled,
+    }.items():
+        if there:
+            raise _misfit(source, key, f"not with {other}", "1", f"{learners}", f"leave {key} or {other} out")
+    if recipe.env.num_envs % learners:
+        raise _misfit(
+            source,
+            key,
+            "envs can't be shared equally",
+            f"a divisor of env.num_envs = {recipe.env.num_envs}",
+            f"{learners}",
+            f"set env.num_envs to a multiple of {learners}",
         )
 
 

@@ -35,7 +35,7 @@ class TrainSection(Section):
         "auto",
         pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$",
         examples=["auto", "cpu", "cuda", "cuda:0"],
-        description="Where the learner computes.",
+        description="Where the learner computes; several learners take one GPU each from this one on.",
     )
 
 
@@ -73,7 +73,9 @@ class EnvSection(Section):
         "auto",
         description="auto takes envpool where it is installed and knows the id. Evaluation: gymnasium.",
     )
-    num_envs: int = Field(8, ge=1, le=65536, description="Environments stepped together, over all workers.")
+    num_envs: int = Field(
+        8, ge=1, le=65536, description="Environments stepped together, over all learners and workers."
+    )
     kwargs: dict[str, Any] = Field({}, description="Keyword arguments of the env.")
     wrappers: list[Reference | WrapperSpec] = Field(
         [],
@@ -137,7 +139,16 @@ class NormalizeSection(Section):
 class EngineSection(Section):
     """Processes and threads."""
 
-    workers: int = Field(0, ge=0, le=1024, description="Worker processes that step envs; 0 steps them in the learner.")
+    learners: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="Learner processes, each on a GPU of its own where there are GPUs; they share env.num_envs and "
+        "average their gradients.",
+    )
+    workers: int = Field(
+        0, ge=0, le=1024, description="Worker processes of each learner that step envs; 0 steps them in the learner."
+    )
     lag: int = Field(
         0, ge=0, le=1, description="1 lets workers collect the next rollout during an update (needs workers)."
     )
@@ -198,6 +209,11 @@ class Recipe(Section, Generic[A]):
     def steps_per_rollout(self) -> int:
         """Env transitions of one rollout, T * N; reset-only rows of envpool count here though they aren't steps."""
         return self.algorithm.rollout_length * self.env.num_envs
+
+    @property
+    def envs_per_learner(self) -> int:
+        """Environments of one learner, stepped by itself or by its workers."""
+        return self.env.num_envs // self.engine.learners
 
     def to_toml(self) -> dict[str, Any]:
         """The recipe as TOML values; what is None is left out, since TOML has no null."""

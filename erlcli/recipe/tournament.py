@@ -252,6 +252,13 @@ def _check_together(recipe: TournamentRecipe) -> None:
     if steps is not None and steps > base.train.total_steps:
         raise misfit("slice.steps", f"at most train.total_steps = {base.train.total_steps:,}", steps,
                      "lower it, or raise train.total_steps, the budget of a lineage")  # fmt: skip
+    if base.engine.learners > 1:
+        raise RecipeError(
+            f"{recipe.source}: engine.learners: a member of a tournament has one learner",
+            expected="1",
+            found=f"{base.engine.learners}",
+            remedy="leave engine.learners out; a tournament uses more GPUs by more slots",
+        )
     low, high = sorted(section.mutation.factors)
     if not 0 < low < 1 < high:
         raise misfit("mutation.factors", "one between 0 and 1, and one above 1", section.mutation.factors,

@@ -120,6 +120,16 @@ class RunLayout:
         """Where the environments of `process` are, in binary; see `envs.position`."""
         return self.root / "processes" / f"{process}.position"
 
+    @property
+    def asked_for(self) -> Path:
+        """The recipe as the command under torchrun gave it; that command, given again, goes on with the run."""
+        return self.root / "processes" / "torchrun.toml"
+
+    @property
+    def rendezvous(self) -> Path:
+        """Where several learners on this machine find each other; of no use to anyone else."""
+        return self.root / "processes" / "learners.rendezvous"
+
     def absolute(self) -> RunLayout:
         """The same run by its absolute path, which means the same to every process."""
         return RunLayout(self.root.absolute())

@@ -255,7 +255,7 @@ def _restarted(events: list[Row]) -> list[str]:
     for row in events:
         role, _, what = str(row.get("event", "")).rpartition("_")
         if what == "restart" and role in ("learner", "evaluator"):
-            names.append(role)
+            names.append(str(row.get(role, role)))  # the one of several learners that failed
         elif what == "restart" and role == "worker":
             names.append(f"worker-{row.get('worker', 0)}")
     return names

@@ -141,12 +141,13 @@ def throughput(view: RunView, metrics: Columns) -> ThroughputFacts:
 
 
 def processes(view: RunView, now: float) -> list[ProcessRow]:
-    """All that beat, the learner first; ages only while they are to beat."""
+    """All that beat, the learners first; ages only while they are to beat."""
     ages = view.heartbeat_ages(now) if view.is_live else {}
     restarts = view.restarts
     rows = []
     for name in sorted(
-        ages or view.heartbeat_ages(now), key=lambda name: (name != "learner", name != "evaluator", name)
+        ages or view.heartbeat_ages(now),
+        key=lambda name: (not name.startswith("learner"), name != "evaluator", name),
     ):
         row = view.processes[name]
         phase, cpu = str(row.get("phase", "")), row.get("cpu_percent")

@@ -183,9 +183,10 @@ def test_restart_forgets_open_episodes_and_nothing_else(draws):
     assert all(torch.equal(before[name], tensor) for name, tensor in normalizer.moments.state_dict().items())
 
 
-def test_state_round_trip_continues_exactly(draws):
+def test_state_round_trip_continues_exactly_from_fresh_envs(draws):
     first = RewardNormalizer(4, 0.9, 10.0)
     first.update(*rollout(draws, next_step_reset=True))
+    first.restart()
     second = RewardNormalizer(4, 0.9, 10.0)
     second.load_state_dict(first.state_dict())
     data = rollout(draws, next_step_reset=True)

@@ -370,7 +370,7 @@ def test_too_late(loop):
 def test_the_control_thread_sees_requests(tmp_path):
     layout = RunLayout(tmp_path / "run")
     layout.create()
-    flag = StopFlag(layout)
+    flag = StopFlag(layout).watch()
     assert not flag.asked.is_set()
     control.request(layout, "pause")
     assert flag.asked.wait(PATIENCE) and not flag()

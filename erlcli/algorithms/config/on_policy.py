@@ -14,6 +14,7 @@ class OnPolicyConfig(AlgorithmConfig):
     """Learning from the newest rollout, with actor, critic and generalised advantages."""
 
     remembers: ClassVar[bool] = True
+    distributes: ClassVar[bool] = True
 
     gamma: float = Field(0.99, ge=0, le=1, description="Discount.")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="0 is one-step TD, 1 is Monte Carlo.")

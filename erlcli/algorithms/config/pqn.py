@@ -14,6 +14,7 @@ class PQNConfig(AlgorithmConfig):
     """Parallelised Q-network (arXiv 2407.04811): Q-learning on many envs, without replay and target network."""
 
     implementation: ClassVar[str] = "erlcli.algorithms.pqn:PQN"
+    distributes: ClassVar[bool] = True
 
     name: Literal["pqn"] = Field("pqn", description="Algorithm.")
     rollout_length: int = Field(32, ge=1, le=1_000_000, description="Steps that each env takes between two updates, T.")
