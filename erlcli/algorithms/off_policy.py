@@ -121,6 +121,11 @@ class OffPolicyAlgorithm(Algorithm):
         """Gradient steps of the critic taken so far."""
         return self.optimizers["critic"].updates
 
+    def settle(self) -> None:
+        """See `Algorithm.settle`."""
+        for optimizer in self.optimizers.values():
+            optimizer.settle()
+
     def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
         """Remember one rollout and take the gradient steps that it makes due; see `Algorithm.update`."""
         if self.reward_normalizer is not None:

@@ -36,11 +36,13 @@ from erlcli.core.networks import Critic, mlp
 from erlcli.core.optim import Optimizer
 from erlcli.core.policy import ActorPolicy
 from erlcli.core.returns import gae, next_values
+from erlcli.core.schedule import Schedule
 from erlcli.core.sde import LatentNoisePolicy
 from erlcli.core.seeding import generator
 from erlcli.core.sequences import Sequences, restarts
 from erlcli.core.types import Box, Rollout
 
+MOST_STEPS = 1000  # gradient steps in one graph, some hundred kernels each: beyond, it costs more memory than time
 TENSORS = ("obs", "action", "log_prob", "value", "advantage", "returns")
 
 
@@ -98,8 +100,23 @@ class Recurrence:
         return Packing(sizes, self.actor_state[env] * first, self.critic_state[env] * first)
 
 
+@dataclass(frozen=True)
+class Learnt:
+    """What has come of one rollout.
+
+    Attributes:
+        metrics: device scalars, and numbers that are the same for every rollout of equal shape.
+        updates: gradient steps.
+    """
+
+    metrics: dict[str, float | Tensor]
+    updates: int
+
+
 class OnPolicyAlgorithm(Algorithm):
     """Networks, advantages, minibatches and state; what is left is the loss, and how often it is stepped on.
+
+    All that changes from one rollout to the next is on the device, since `learn` may be captured (`core.graphs`).
 
     Args:
         config: the `[algorithm]` section.
@@ -108,6 +125,8 @@ class OnPolicyAlgorithm(Algorithm):
     Attributes:
         policy: the actor.
         critic: V(s), or V of all that was seen where the network is recurrent.
+        learning_rate: scalar on the device; the step size of the rollout that is learnt from.
+        entropy_coef: likewise.
     """
 
     supports: ClassVar[Supports] = Supports(
@@ -128,6 +147,11 @@ class OnPolicyAlgorithm(Algorithm):
         self.optimizer = self.build_optimizer({"policy": self.policy, "critic": self.critic}, context)
         self.reward_normalizer = context.reward_normalizer(config.gamma)
         self.generator = generator(context.seed, "learner", device=self.device)
+        self.learning_rate = Optimizer.scalar(self.device)
+        self.entropy_coef = torch.zeros((), device=self.device)
+        self._learn = context.graphs.capture(
+            "update", self.learn, [self.generator], self.not_captured(config, context)
+        )
         self._critic_state: Tensor | None = None  # (N, S) after the last rollout
         if isinstance(self.critic, RecurrentCritic):
             size = self.critic.memory.state_size
@@ -167,10 +191,49 @@ class OnPolicyAlgorithm(Algorithm):
     def build_optimizer(self, modules: dict[str, nn.Module], context: Context) -> Optimizer:
         """What steps on the losses of actor and critic together."""
 
+    @classmethod
+    def not_captured(cls, config: OnPolicyConfig, context: Context) -> str | None:
+        """Why `learn` can't be captured in a CUDA graph; None if it can."""
+        if not context.spec.gives_next_obs:
+            return "environments on the host give rollouts of changing shapes"
+        if context.network.recurrent is not None:
+            return "network.recurrent: sequences have changing shapes"
+        return None
+
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
+        """Learn from one rollout; see `Algorithm.update`."""
+        scheduled = self.schedule(progress)
+        learnt = self._learn(rollout)
+        if learnt.updates:
+            self.optimizer.count(learnt.updates)
+            self.optimizer.check_finite()
+            scheduled = {"loss/grad_norm": self.optimizer.mean_grad_norm(), **scheduled}
+        return {**learnt.metrics, **scheduled}
+
+    def schedule(self, progress: float) -> dict[str, float | Tensor]:
+        """Set what the recipe's schedules say for `progress`, in [0, 1]; returns metrics."""
+        entropy_coef = self.config.entropy_coef(progress)
+        self.entropy_coef.fill_(entropy_coef)
+        return {"schedule/entropy_coef": entropy_coef}
+
+    def follow(self, learning_rate: Schedule, progress: float) -> dict[str, float | Tensor]:
+        """Set the step size; returns it as a metric."""
+        rate = learning_rate(progress)
+        self.learning_rate.fill_(rate)
+        return {"schedule/learning_rate": rate}
+
+    @abstractmethod
+    def learn(self, rollout: Rollout) -> Learnt:
+        """Take the gradient steps of one rollout; none where there is no valid row."""
+
     @property
     def updates(self) -> int:
         """Gradient steps taken so far."""
         return self.optimizer.updates
+
+    def settle(self) -> None:
+        """See `Algorithm.settle`."""
+        self.optimizer.settle()
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Distribution parameters (B, ...), illegal choices left out, and values (B,) of a minibatch."""
@@ -241,7 +304,7 @@ class OnPolicyAlgorithm(Algorithm):
         )
         if recurrence is not None:
             batch = batch.rows(recurrence.sequences.rows)
-        elif not bool(rollout.valid.all()):
+        elif rollout.next_obs is None and not bool(rollout.valid.all()):
             batch = batch.rows(rollout.valid.flatten().nonzero().squeeze(-1))
         if config.normalize_advantage:
             std, mean = torch.std_mean(batch.advantage, correction=0)

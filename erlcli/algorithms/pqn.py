@@ -77,6 +77,10 @@ class PQN(Algorithm):
         """Gradient steps taken so far."""
         return self.optimizer.updates
 
+    def settle(self) -> None:
+        """See `Algorithm.settle`."""
+        self.optimizer.settle()
+
     def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
         """Epochs of minibatches over one rollout; see `Algorithm.update`."""
         config = self.config
