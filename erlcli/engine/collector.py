@@ -244,6 +244,7 @@ class Collector:
             if not plain:
                 mask = step.mask
                 self._forget(step, state)
+        env.verify()
         self._mask = mask.clone() if mask is not None else None
         self._state = state
         if into.final_count is not None:
