@@ -275,7 +275,7 @@ class OnPolicyAlgorithm(Algorithm):
         config = self.config
         obs = self.policy.prepare(rollout.obs)  # (T + 1, N, ...)
         begins = restarts(rollout) if rollout.start is not None else None
-        value, final_value, recurrence = self._values(rollout, obs, begins)
+        value, following, recurrence = self._values(rollout, obs, begins)
         reward = rollout.reward
         if self.reward_normalizer is not None:
             # The scale of rewards does not touch acting, so it may take in this rollout before it is used.
@@ -284,20 +284,20 @@ class OnPolicyAlgorithm(Algorithm):
             reward = self.reward_normalizer(reward)
         advantage = gae(
             reward,
-            value[:-1],
-            next_values(value, rollout.final_obs, final_value),
+            value,
+            following,
             rollout.terminated,
             rollout.truncated,
             rollout.valid,
             config.gamma,
             config.gae_lambda,
         )
-        returns = advantage + value[:-1]
+        returns = advantage + value
         batch = Batch(
             obs[:-1].flatten(0, 1),
             rollout.action.flatten(0, 1),
             rollout.extras["log_prob"].flatten(),
-            value[:-1].flatten(),
+            value.flatten(),
             advantage.flatten(),
             returns.flatten(),
             rollout.mask.flatten(0, 1) if rollout.mask is not None else None,
@@ -312,22 +312,31 @@ class OnPolicyAlgorithm(Algorithm):
         return batch, recurrence
 
     def _values(self, rollout: Rollout, obs: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor, Recurrence | None]:
-        """V of `Rollout.obs` (T + 1, N) and of the final observations (K,)."""
-        critic, final = self.critic, self.policy.prepare(rollout.final_obs.obs)
+        """V (T, N) of the observations acted upon and (T, N) of what really followed."""
+        critic, last = self.critic, rollout.final_obs.obs if rollout.next_obs is None else rollout.next_obs
+        final = self.policy.prepare(last)
         if begins is None or rollout.start is None or not isinstance(critic, RecurrentCritic):
             if self.shared:
                 obs, final = self.policy.trunk(obs), self.policy.trunk(final)
-            return critic(obs), critic(final), None
+            if rollout.next_obs is not None:
+                return critic(obs[:-1]), critic(final), None
+            value = critic(obs)
+            return value[:-1], next_values(value, rollout.final_obs, critic(final)), None
         state = self._critic_state
         if state is None:
             raise TypeError("the critic has no state")
         state = state.masked_fill(rollout.start.fresh.unsqueeze(-1), 0.0)
         value, states = critic.over_time(obs, state, begins)  # (T + 1, N), (T + 1, N, S)
-        index = rollout.final_obs.index
-        final_value = critic.after(final, states[index[:, 0], index[:, 1]])
+        if rollout.next_obs is not None:
+            rows = critic.after(final.flatten(0, 1), states[:-1].flatten(0, 1))
+            following = rows.view_as(rollout.reward)
+        else:
+            index = rollout.final_obs.index
+            final_value = critic.after(final, states[index[:, 0], index[:, 1]])
+            following = next_values(value, rollout.final_obs, final_value)
         self._critic_state = states[-2].clone()
         sequences = Sequences.of(rollout.valid, begins[:-1])
-        return value, final_value, Recurrence(sequences, rollout.start.state, state)
+        return value[:-1], following, Recurrence(sequences, rollout.start.state, state)
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Take in the observations; after the losses of the rollout, or its ratios would not start at 1."""

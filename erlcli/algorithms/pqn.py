@@ -121,8 +121,10 @@ class PQN(Algorithm):
         """Features, actions and returns of the valid rows."""
         config = self.config
         features = self.policy.features(rollout.obs)  # (T + 1, N, F)
+        last = rollout.final_obs.obs if rollout.next_obs is None else rollout.next_obs
         value = self.policy.values(features).amax(-1)  # (T + 1, N)
-        final_value = self.policy.values(self.policy.features(rollout.final_obs.obs)).amax(-1)  # (K,)
+        final_value = self.policy.values(self.policy.features(last)).amax(-1)  # (K,) or (T, N)
+        following = final_value if rollout.next_obs is not None else next_values(value, rollout.final_obs, final_value)
         reward = rollout.reward
         if self.reward_normalizer is not None:
             self.reward_normalizer.update(reward, rollout.terminated | rollout.truncated, rollout.valid)
@@ -131,7 +133,7 @@ class PQN(Algorithm):
         advantage = gae(
             reward * config.reward_scale,
             value[:-1],
-            next_values(value, rollout.final_obs, final_value),
+            following,
             rollout.terminated,
             rollout.truncated,
             rollout.valid,

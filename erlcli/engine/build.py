@@ -15,6 +15,7 @@ from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec
 from erlcli.engine.memory import ReplayNeed
+from erlcli.envs.config import choose_backend, env_config
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe
 
@@ -84,6 +85,21 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
     torch.manual_seed(derive(recipe.train.seed, "init"))
     made: Algorithm = found(recipe.algorithm, context(recipe, spec, device))
     return made
+
+
+def check_placement(recipe: AnyRecipe) -> None:
+    """Whether the environments can be where the recipe puts them.
+
+    Raises:
+        RecipeError: worker processes are to step environments that are tensors on the learner's device.
+    """
+    if recipe.engine.workers and choose_backend(env_config(recipe.env, recipe.env.num_envs))[0] == "torch":
+        raise RecipeError(
+            f"engine.workers: {recipe.env.id} is stepped as tensors, by the learner itself",
+            expected="engine.workers = 0 with the torch backend",
+            found=str(recipe.engine.workers),
+            remedy="leave engine.workers out, and raise env.num_envs",
+        )
 
 
 def policy(recipe: AnyRecipe, spec: EnvSpec) -> Policy:

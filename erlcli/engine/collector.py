@@ -19,14 +19,17 @@ from erlcli.engine.shared import Layout
 from erlcli.envs.vecenv import VecEnv
 
 PREFIX = "extras/"
-BY_TIME = ("obs", "action", "reward", "terminated", "truncated", "valid", "mask", "game_reward", "game_over")
+BY_TIME = (
+    "obs", "action", "reward", "terminated", "truncated", "valid", "next_obs", "mask", "game_reward", "game_over",
+)  # fmt: skip
 BY_ENV = ("final_obs", "final_step", "final_count", "start_state", "start_fresh")
 
 
 def rollout_layout(spec: EnvSpec, policy: Policy, length: int, num_envs: int) -> Layout:
     """Names, shapes and dtypes of one rollout's buffers.
 
-    `final_obs` has room for the worst case, an end at every step; untouched pages cost no memory.
+    `final_obs` has room for the worst case, an end at every step; untouched pages cost no memory. Where environments
+    give all their next observations, these take its place.
     """
     obs_dtype: torch.dtype = getattr(torch, spec.obs.dtype)
     shape = (length, num_envs)
@@ -37,10 +40,13 @@ def rollout_layout(spec: EnvSpec, policy: Policy, length: int, num_envs: int) ->
         "terminated": (shape, torch.bool),
         "truncated": (shape, torch.bool),
         "valid": (shape, torch.bool),
-        "final_obs": ((num_envs, length, *spec.obs.shape), obs_dtype),
-        "final_step": ((num_envs, length), torch.int64),
-        "final_count": ((num_envs,), torch.int64),
     }
+    if spec.gives_next_obs:
+        layout["next_obs"] = ((*shape, *spec.obs.shape), obs_dtype)
+    else:
+        layout["final_obs"] = ((num_envs, length, *spec.obs.shape), obs_dtype)
+        layout["final_step"] = ((num_envs, length), torch.int64)
+        layout["final_count"] = ((num_envs,), torch.int64)
     if spec.games:
         layout["game_reward"], layout["game_over"] = (shape, torch.float32), (shape, torch.bool)
     if policy.masked:
@@ -75,9 +81,10 @@ class Buffers:
         self.terminated = tensors["terminated"]
         self.truncated = tensors["truncated"]
         self.valid = tensors["valid"]
-        self.final_obs = tensors["final_obs"]
-        self.final_step = tensors["final_step"]
-        self.final_count = tensors["final_count"]
+        self.next_obs = tensors.get("next_obs")
+        self.final_obs = tensors.get("final_obs")
+        self.final_step = tensors.get("final_step")
+        self.final_count = tensors.get("final_count")
         self.mask = tensors.get("mask")
         self.game_reward = tensors.get("game_reward")
         self.game_over = tensors.get("game_over")
@@ -109,6 +116,7 @@ class Buffers:
             if self.start_state is not None and self.start_fresh is not None
             else None,
             self.game,
+            self.next_obs,
         )
 
     @property
@@ -118,11 +126,28 @@ class Buffers:
             return None
         return Game(self.game_reward, self.game_over)
 
+    def keep_finals(self, final_obs: dict[int, Tensor], t: int, counts: list[int]) -> None:
+        """Write down the last observations of step t.
+
+        Args:
+            final_obs: see `Step.final_obs`.
+            t: step of the rollout.
+            counts: of each environment in this rollout so far; goes on to count.
+        """
+        if self.final_obs is None or self.final_step is None:
+            raise TypeError("the environments were to give all next observations, and gave last ones by index")
+        for n, last in final_obs.items():
+            self.final_obs[n, counts[n]].copy_(last)
+            self.final_step[n, counts[n]] = t
+            counts[n] += 1
+
     def _finals(self) -> FinalObs:
+        if self.final_obs is None or self.final_step is None or self.final_count is None:
+            return FinalObs.none(self.obs)
         counts = self.final_count.tolist()
         ended = [n for n, count in enumerate(counts) if count]
         if not ended:
-            return FinalObs(torch.zeros(0, 2, dtype=torch.int64), self.final_obs.new_zeros(0, *self.obs.shape[2:]))
+            return FinalObs.none(self.obs)
         steps = torch.cat([self.final_step[n, : counts[n]] for n in ended])
         envs = torch.cat([torch.full((counts[n],), n) for n in ended])
         obs = torch.cat([self.final_obs[n, : counts[n]] for n in ended])
@@ -184,7 +209,7 @@ class Collector:
         env, policy, clock = self.env, self.policy, time.perf_counter
         noise = policy.rollout_noise(self.length, env.spec.num_envs, self.generator, env.spec.device)
         obs, action, reward = into.obs, into.action, into.reward
-        extras, game = list(into.extras.items()), into.game
+        extras, game, following = list(into.extras.items()), into.game, into.next_obs
         finals = [0] * env.spec.num_envs
         plain, mask, state = policy.plain, self._mask, self._begin(into)
         in_env = 0.0
@@ -212,17 +237,18 @@ class Collector:
             if step.game is not None and game is not None:
                 game.reward[t].copy_(step.game.reward)
                 game.over[t].copy_(step.game.over)
+            if step.next_obs is not None and following is not None:
+                following[t].copy_(step.next_obs)
             if step.final_obs is not None:
-                for n, last in step.final_obs.items():
-                    into.final_obs[n, finals[n]].copy_(last)
-                    into.final_step[n, finals[n]] = t
-                    finals[n] += 1
+                into.keep_finals(step.final_obs, t, finals)
             if not plain:
                 mask = step.mask
                 self._forget(step, state)
+        env.verify()
         self._mask = mask.clone() if mask is not None else None
         self._state = state
-        into.final_count.copy_(torch.tensor(finals))
+        if into.final_count is not None:
+            into.final_count.copy_(torch.tensor(finals))
         self._obs.copy_(obs[self.length])
         self.timing = Timing(in_env, clock() - started - in_env)
 
@@ -239,7 +265,10 @@ class Collector:
         """Where the next observation begins an episode, nothing is remembered of the one before."""
         if state is None:
             return
-        torch.logical_not(step.valid, out=self._fresh)
+        if step.next_obs is not None:
+            torch.logical_or(step.terminated, step.truncated, out=self._fresh)
+        else:
+            torch.logical_not(step.valid, out=self._fresh)
         if step.final_obs is not None:
             self._fresh[list(step.final_obs)] = True
         state.masked_fill_(self._fresh.unsqueeze(-1), 0.0)

@@ -124,6 +124,7 @@ def assemble(
 ) -> tuple[Loop, Sampler]:
     """Environments, algorithm and loop, restored from the newest whole checkpoint."""
     engine, length = recipe.engine, recipe.algorithm.rollout_length
+    build.check_placement(recipe)
     sampler: Sampler
     if engine.workers:
         beat.progress("env make")
@@ -133,7 +134,7 @@ def assemble(
         sampler = SharedSampler(layout, recipe, algorithm.policy, beat, events, stop, spec)
     else:
         threads = None if engine.env_threads == "auto" else engine.env_threads
-        config = env_config(recipe.env, recipe.env.num_envs, threads)
+        config = env_config(recipe.env, recipe.env.num_envs, threads, str(device))
         beat.progress("env make")
         position = PositionLog(layout.position(PROCESS))
         sampler = InlineSampler(config, length, beat, events, stop, engine.max_restarts, position)

@@ -130,6 +130,9 @@ class EnvpoolVecEnv:
             game=game,
         )
 
+    def verify(self) -> None:
+        """See `VecEnv.verify`; every step has looked."""
+
     def close(self) -> None:
         """See `VecEnv.close`."""
         self._pool = None

@@ -139,6 +139,9 @@ class GymnasiumVecEnv:
                 self._read_mask(i, flags[2], "step")
         return self._step if final is None else replace(self._step, final_obs=final)
 
+    def verify(self) -> None:
+        """See `VecEnv.verify`; every step has looked."""
+
     def close(self) -> None:
         """See `VecEnv.close`."""
         envs, self.envs = self.envs, []

@@ -47,6 +47,13 @@ class VecEnv(Protocol):
             EnvError: an environment failed.
         """
 
+    def verify(self) -> None:
+        """Called after some steps: whether they gave finite numbers, where `step` does not look itself.
+
+        Raises:
+            EnvError: they did not.
+        """
+
     def close(self) -> None:
         """Release everything; twice is fine."""
 
@@ -67,6 +74,10 @@ def make_vec_env(config: EnvConfig, position: PositionLog | None = None) -> VecE
         from erlcli.envs.envpool import EnvpoolVecEnv
 
         return EnvpoolVecEnv(config, position)
+    if backend == "torch":
+        from erlcli.envs.torch_vec import TorchVecEnv
+
+        return TorchVecEnv(config, position)
     from erlcli.envs.gymnasium import GymnasiumVecEnv
 
     return GymnasiumVecEnv(config, position)

@@ -69,7 +69,7 @@ class EnvSection(Section):
         examples=["CartPole-v1", "package.module:Class", "./file.py:Class"],
         description="A registered gymnasium id, `package.module:Class`, or `./file.py:Class` beside the recipe.",
     )
-    backend: Literal["auto", "gymnasium", "envpool"] = Field(
+    backend: Literal["auto", "gymnasium", "envpool", "torch"] = Field(
         "auto",
         description="auto takes envpool where it is installed and knows the id. Evaluation: gymnasium.",
     )
