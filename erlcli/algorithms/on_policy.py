@@ -149,9 +149,7 @@ class OnPolicyAlgorithm(Algorithm):
         self.generator = generator(context.seed, "learner", device=self.device)
         self.learning_rate = Optimizer.scalar(self.device)
         self.entropy_coef = torch.zeros((), device=self.device)
-        self._learn = context.graphs.capture(
-            "update", self.learn, [self.generator], self.not_captured(config, context)
-        )
+        self._learn = context.graphs.capture("update", self.learn, [self.generator], self.not_captured(config, context))
         self._critic_state: Tensor | None = None  # (N, S) after the last rollout
         if isinstance(self.critic, RecurrentCritic):
             size = self.critic.memory.state_size
