@@ -75,6 +75,11 @@ class TorchEnv(ABC):
         """A picture (H, W, 3) of the first copy. Overriding it is what makes videos possible."""
         raise NotImplementedError(f"{type(self).__name__} draws no pictures")
 
+    @classmethod
+    def draws(cls) -> bool:
+        """Whether there are pictures."""
+        return cls.render is not TorchEnv.render
+
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
         """(N, *shape) float32, uniform in [low, high)."""
         return torch.empty(self.num_envs, *shape, device=self.device).uniform_(low, high, generator=self.generator)

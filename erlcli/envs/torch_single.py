@@ -29,8 +29,7 @@ class SingleTorchEnv(gymnasium.Env[Any, Any]):
 
     def __init__(self, env: type[TorchEnv] | str, render_mode: str | None = None, **kwargs: Any) -> None:  # noqa: ANN401
         made = import_class(env) if isinstance(env, str) else env
-        draws = made.render is not TorchEnv.render
-        self.metadata = {"render_modes": ["rgb_array"] if draws else [], "render_fps": made.render_fps}
+        self.metadata = {"render_modes": ["rgb_array"] if made.draws() else [], "render_fps": made.render_fps}
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise gymnasium.error.Error(f"{made.__name__} knows no render mode {render_mode}")
         self.torch_env = made(1, torch.device("cpu"), **kwargs)
