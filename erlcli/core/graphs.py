@@ -15,7 +15,6 @@ A function is run as it is where there is no GPU, so that there is one way throu
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, ParamSpec, TypeVar
@@ -60,7 +59,7 @@ class CudaRecorder(Recorder):
     def __init__(self, device: torch.device) -> None:
         self.device = device
         # Autograd ties a parameter's gradient to the stream that it was first used on: the same for all that is run.
-        self._stream = torch.cuda.Stream(device)
+        self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def warm_up(self, run: Callable[[], R]) -> R:
         """See `Recorder`; what comes after on the current stream waits for it."""
@@ -85,7 +84,7 @@ class CudaRecorder(Recorder):
                 torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"),
             ):
                 result = run()
-        except RuntimeError:
+        except Exception:
             # A capture that broke off may leave a generator in the belief that it is still going on.
             for generator, state in zip(drawn, states, strict=True):
                 generator.graphsafe_set_state(state)
@@ -132,9 +131,10 @@ class Captured(Generic[P, R]):
         if self._recording is None:
             try:
                 self._recording = self._recorder.record(lambda: self._run(*args, **kwargs), self._generators)
-            except RuntimeError as error:
+            except Exception as error:  # a fault of the function's own shows itself again at once
                 self._recorder = None
-                self._tell(self.name, str(error).strip().partition("\n")[0])
+                reason = error.__context__ or error  # what ended the capture, rather than that it ended
+                self._tell(self.name, str(reason).strip().partition("\n")[0])
                 return self._run(*args, **kwargs)
             self._tell(self.name, None)
         replay, result = self._recording
@@ -182,7 +182,7 @@ class Graphs:
 
 
 def _addresses(value: object) -> Iterator[int]:
-    """Where the tensors in (nested) dataclasses, dicts, lists and tuples are."""
+    """Where the tensors in (nested) objects, dicts, lists and tuples are."""
     if isinstance(value, Tensor):
         yield value.data_ptr()
     elif isinstance(value, dict):
@@ -191,6 +191,5 @@ def _addresses(value: object) -> Iterator[int]:
     elif isinstance(value, (list, tuple)):
         for inner in value:
             yield from _addresses(inner)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from _addresses(getattr(value, field.name))
+    elif hasattr(value, "__dict__"):
+        yield from _addresses(vars(value))

@@ -38,6 +38,8 @@ class Policy(nn.Module, ABC):
         masked: whether it has to be given masks.
         state_size: S, numbers that it remembers of each environment; 0 where it remembers nothing.
         scores_are_values: whether `choice_scores` gives Q values.
+        capturable: whether acting, its noise included, is tensor operations alone whose numbers are all parameters or
+            buffers, so that a CUDA graph can record it.
     """
 
     action_shape: tuple[int, ...]
@@ -46,6 +48,7 @@ class Policy(nn.Module, ABC):
     masked: bool = False
     state_size: int = 0
     scores_are_values: bool = False
+    capturable: bool = True
 
     @property
     def plain(self) -> bool:

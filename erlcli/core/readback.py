@@ -20,7 +20,7 @@ class Readback:
             # Without pinned memory the copy would make the host wait.
             self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._host.copy_(tensor, non_blocking=True)
-            self._arrived = torch.cuda.Event()
+            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._arrived.record(torch.cuda.current_stream(tensor.device))
         else:
             self._host = tensor.clone()
@@ -28,7 +28,7 @@ class Readback:
     @property
     def ready(self) -> bool:
         """Whether `get` won't wait."""
-        return self._arrived is None or self._arrived.query()
+        return self._arrived is None or bool(self._arrived.query())  # type: ignore[no-untyped-call]
 
     def get(self) -> Tensor:
         """The copy, on the CPU; waits for the device."""

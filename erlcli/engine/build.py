@@ -11,6 +11,7 @@ from erlcli.algorithms import registry
 from erlcli.core import matmul
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
 from erlcli.core.cpus import usable_cpus
+from erlcli.core.graphs import CudaRecorder, Graphs
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec
@@ -18,11 +19,12 @@ from erlcli.engine.memory import ReplayNeed
 from erlcli.envs.config import choose_backend, env_config
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe
+from erlcli.runs.writer import EventLog
 
 WIDE = 256  # width of a hidden layer from which more than one thread pays
 
 
-def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
+def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, graphs: Graphs | None = None) -> Context:
     """What algorithms are built from; `spec` is that of one process, the context speaks of all workers' envs."""
     network, normalize = recipe.network, recipe.normalize
     return Context(
@@ -41,10 +43,11 @@ def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Context:
         normalize=NormalizeConfig(normalize.obs, normalize.reward, normalize.obs_clip, normalize.reward_clip),
         device=device,
         seed=recipe.train.seed,
+        graphs=graphs or Graphs(),
     )
 
 
-def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorithm:
+def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, graphs: Graphs | None = None) -> Algorithm:
     """The algorithm with freshly initialised networks, which depend on the seed alone.
 
     Raises:
@@ -83,7 +86,7 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device) -> Algorit
     if (need := ReplayNeed.of(recipe, spec, policy(recipe, spec), device)) is not None:
         need.check()
     torch.manual_seed(derive(recipe.train.seed, "init"))
-    made: Algorithm = found(recipe.algorithm, context(recipe, spec, device))
+    made: Algorithm = found(recipe.algorithm, context(recipe, spec, device, graphs))
     return made
 
 
@@ -146,6 +149,23 @@ def _check_h_term(recipe: AnyRecipe, spec: EnvSpec) -> None:
                 found=found,
                 remedy="algorithm.h_term.enabled = false",
             )
+
+
+def graphs(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Graphs:
+    """What captures the run's rollouts and updates, where there is a GPU to do it; events tell what became of them."""
+
+    def tell(name: str, reason: str | None) -> None:
+        message = f"captured: the {name}, as a CUDA graph" if reason is None else f"not captured: the {name}: {reason}"
+        events.write("capture", message)
+
+    wanted = device.type == "cuda" and recipe.engine.capture == "auto"
+    return Graphs(CudaRecorder(device) if wanted else None, tell)
+
+
+def configure_cuda(recipe: AnyRecipe, device: torch.device) -> None:
+    """Set this process up for the learner's work on a GPU."""
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = recipe.engine.precision == "tf32"
 
 
 def configure_cpu(recipe: AnyRecipe) -> None:

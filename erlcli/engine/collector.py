@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from erlcli.core.graphs import Graphs
 from erlcli.core.policy import Policy
-from erlcli.core.seeding import generator
+from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, FinalObs, Game, Rollout, Start, Step
 from erlcli.engine.shared import Layout
 from erlcli.envs.vecenv import VecEnv
@@ -157,12 +158,16 @@ class Buffers:
 class Collector:
     """Fills buffers, rollout after rollout.
 
+    Where environments and policy are tensor operations alone, the T steps of a rollout are one CUDA graph; nobody is
+    asked before each step then, and what of the time passed in the environments is not known.
+
     Args:
         env: the environments.
         policy: acts; its state may be replaced between rollouts.
         length: T.
         first_index: index of the first environment among those of all workers.
         on_step: called before each env step with what comes next; may raise to end the rollout.
+        graphs: captures rollouts.
     """
 
     def __init__(
@@ -172,7 +177,9 @@ class Collector:
         length: int,
         first_index: int,
         on_step: Callable[[str], None],
+        graphs: Graphs | None = None,
     ) -> None:
+        self.graphs = graphs or Graphs()
         self.env = env
         self.policy = policy
         self.length = length
@@ -180,10 +187,27 @@ class Collector:
         self.on_step = on_step
         self.generator = torch.Generator(device=env.spec.device)
         self.timing = Timing()
+        self._in_env = 0.0  # seconds of this rollout
         self._obs: Tensor | None = None
         self._mask: Tensor | None = None  # of the legal choices after _obs
         self._state = policy.initial_state(env.spec.num_envs, env.spec.device)
         self._fresh = torch.ones(env.spec.num_envs, dtype=torch.bool, device=env.spec.device)
+        self.use(env)
+
+    def use(self, env: VecEnv) -> None:
+        """Step these environments from here on; `restart` comes next."""
+        self.env = env
+        generators = [self.generator]
+        if env.spec.capturable and env.generator is not None:
+            generators.append(env.generator)
+        self._steps = self.graphs.capture("rollout", self._take_steps, generators, self._not_captured())
+
+    def _not_captured(self) -> str | None:
+        if not self.env.spec.gives_next_obs:
+            return "environments are stepped on the host"
+        if not self.env.spec.capturable:
+            return "the environment says of itself that it is not capturable"
+        return None if self.policy.capturable else "the noise of exploration has a memory on the host"
 
     def restart(self, seed: int) -> None:
         """Reset every environment and draw from `seed` from here on.
@@ -192,8 +216,9 @@ class Collector:
             EnvError: an environment failed.
         """
         self.on_step("env reset")
-        self.generator = generator(seed, "act", self.first_index, device=self.env.spec.device)
-        self._obs = self.env.reset(seed, self.first_index).clone()
+        self.generator.manual_seed(derive(seed, "act", self.first_index))
+        obs = self.env.reset(seed, self.first_index)
+        self._obs = obs.clone() if self._obs is None else self._obs.copy_(obs)
         self._mask = self.env.first_mask() if self.policy.masked else None
         self._fresh.fill_(True)
 
@@ -206,15 +231,22 @@ class Collector:
         """
         if self._obs is None:
             raise RuntimeError("restart() comes before collect()")
+        if self.env.spec.capturable:
+            self.on_step("env step")  # a graph asks nobody
+        started, self._in_env = time.perf_counter(), 0.0
+        self._steps(self._obs, into)
+        self.env.verify()
+        self.timing = Timing(self._in_env, time.perf_counter() - started - self._in_env)
+
+    def _take_steps(self, first: Tensor, into: Buffers) -> None:
+        """What `collect` does, from the observations `first` (N, *obs) on, which become those after the last step."""
         env, policy, clock = self.env, self.policy, time.perf_counter
         noise = policy.rollout_noise(self.length, env.spec.num_envs, self.generator, env.spec.device)
         obs, action, reward = into.obs, into.action, into.reward
         extras, game, following = list(into.extras.items()), into.game, into.next_obs
         finals = [0] * env.spec.num_envs
         plain, mask, state = policy.plain, self._mask, self._begin(into)
-        in_env = 0.0
-        started = clock()
-        obs[0].copy_(self._obs)
+        obs[0].copy_(first)
         for t in range(self.length):
             if plain:
                 chosen, beside = policy.act(obs[t], noise[t])
@@ -228,7 +260,7 @@ class Collector:
             self.on_step("env step")
             before = clock()
             step = env.step(chosen)
-            in_env += clock() - before
+            self._in_env += clock() - before
             obs[t + 1].copy_(step.obs)
             reward[t].copy_(step.reward)
             into.terminated[t].copy_(step.terminated)
@@ -244,13 +276,12 @@ class Collector:
             if not plain:
                 mask = step.mask
                 self._forget(step, state)
-        env.verify()
         self._mask = mask.clone() if mask is not None else None
-        self._state = state
+        if state is not None and self._state is not None:
+            self._state.copy_(state)
         if into.final_count is not None:
             into.final_count.copy_(torch.tensor(finals))
-        self._obs.copy_(obs[self.length])
-        self.timing = Timing(in_env, clock() - started - in_env)
+        first.copy_(obs[self.length])
 
     def _begin(self, into: Buffers) -> Tensor | None:
         """The state to act from, which is noted."""

@@ -125,22 +125,24 @@ def assemble(
     """Environments, algorithm and loop, restored from the newest whole checkpoint."""
     engine, length = recipe.engine, recipe.algorithm.rollout_length
     build.check_placement(recipe)
+    build.configure_cuda(recipe, device)
+    graphs = build.graphs(recipe, device, events)
     sampler: Sampler
     if engine.workers:
         beat.progress("env make")
         spec = SharedSampler.spec_of(recipe)
         beat.progress("building")
-        algorithm = build.algorithm(recipe, spec, device)
+        algorithm = build.algorithm(recipe, spec, device, graphs)
         sampler = SharedSampler(layout, recipe, algorithm.policy, beat, events, stop, spec)
     else:
         threads = None if engine.env_threads == "auto" else engine.env_threads
         config = env_config(recipe.env, recipe.env.num_envs, threads, str(device))
         beat.progress("env make")
         position = PositionLog(layout.position(PROCESS))
-        sampler = InlineSampler(config, length, beat, events, stop, engine.max_restarts, position)
+        sampler = InlineSampler(config, length, beat, events, stop, engine.max_restarts, position, graphs)
         beat.progress("building")
         spec = sampler.spec
-        algorithm = build.algorithm(recipe, spec, device)
+        algorithm = build.algorithm(recipe, spec, device, graphs)
     try:
         _write_spec(layout, spec)
         loop = Loop(layout, recipe, algorithm, sampler, beat, events, stop, attempt)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from erlcli.core.graphs import Graphs
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Rollout
@@ -112,6 +113,7 @@ class InlineSampler(Sampler):
         stop: whether the run is asked to stop.
         max_restarts: failures in a row that are healed by making the environments anew.
         position: told of every call into an environment.
+        graphs: captures rollouts.
     """
 
     def __init__(
@@ -123,11 +125,13 @@ class InlineSampler(Sampler):
         stop: Callable[[], bool],
         max_restarts: int,
         position: PositionLog | None = None,
+        graphs: Graphs | None = None,
     ) -> None:
         self.config = config
         self.length = length
         self.env = make_vec_env(config, position)
         self._position = position
+        self._graphs = graphs
         self.spec = self.env.spec
         self.timing = Timing()
         self._beat = beat
@@ -143,7 +147,7 @@ class InlineSampler(Sampler):
         """See `Sampler.restart`."""
         self._version, self._seed = version, seed
         if self._collector is None:
-            self._collector = Collector(self.env, policy, self.length, 0, self._on_step)
+            self._collector = Collector(self.env, policy, self.length, 0, self._on_step, self._graphs)
             layout = rollout_layout(self.spec, policy, self.length, self.config.num_envs)
             device = self.spec.device
             self._buffers = Buffers({k: torch.zeros(s, dtype=d, device=device) for k, (s, d) in layout.items()})
@@ -165,7 +169,8 @@ class InlineSampler(Sampler):
 
     def _heal(self, error: EnvError, collector: Collector) -> None:
         """Make the environments anew, unless they never worked or failed too often."""
-        if not self._failures.may_restart():
+        # What a GPU tells of a rollout comes after it was learnt from.
+        if self.spec.device.type == "cuda" or not self._failures.may_restart():
             raise error
         self._events.write(
             "env_restart",
@@ -175,7 +180,7 @@ class InlineSampler(Sampler):
         )
         self.env.close()
         self.env = make_vec_env(self.config, self._position)
-        collector.env = self.env
+        collector.use(self.env)
         collector.restart(derive(self._seed, "env_restart", self._version, self._failures.count))
 
     def send(self, policy: Policy, version: int) -> None:

@@ -51,6 +51,8 @@ class EnvpoolVecEnv:
         RecipeError: envpool is not installed, has no such id, or can't do what the config asks for.
     """
 
+    generator: torch.Generator | None = None  # every environment draws from its own
+
     def __init__(self, config: EnvConfig, position: PositionLog | None = None) -> None:
         self.config = config
         self._position = position or PositionLog()

@@ -45,6 +45,8 @@ class GymnasiumVecEnv:
         EnvError: the env fails while it is made.
     """
 
+    generator: torch.Generator | None = None  # every environment draws from its own
+
     def __init__(self, config: EnvConfig, position: PositionLog | None = None) -> None:
         self.config = config
         self._position = position or PositionLog()

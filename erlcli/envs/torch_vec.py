@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from erlcli.core.actions import ActionMap
+from erlcli.core.readback import Readback
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Step
 from erlcli.envs.config import EnvConfig, torch_refusal
@@ -45,6 +46,7 @@ class TorchVecEnv:
         self.config = config
         self._position = position or PositionLog()
         self.env = make_torch_env(config)
+        self.generator: torch.Generator | None = self.env.generator
         self.spec = EnvSpec(
             obs_box(self.env.observation_space, config.id),
             action_space(self.env.action_space, config.id),
@@ -62,6 +64,7 @@ class TorchVecEnv:
         self._never = torch.zeros(config.num_envs, dtype=torch.bool, device=self.env.device)
         self._always = torch.ones_like(self._never)
         self._health = torch.zeros(config.num_envs, device=self.env.device)  # NaN where anything was not finite
+        self._notes: list[Readback] = []  # of earlier rollouts, on their way
         self._floats = self.spec.obs.dtype == "float32"
         self._seed = self._steps = 0
 
@@ -115,10 +118,15 @@ class TorchVecEnv:
         return Step(obs, reward, terminated, truncated, self._always, next_obs=next_obs)
 
     def verify(self) -> None:
-        """See `VecEnv.verify`; on a GPU this waits for it."""
-        if bool(self._health.isfinite().all()):
+        """See `VecEnv.verify`."""
+        self._notes.append(Readback(self._health))
+        while self._notes and (len(self._notes) > 1 or self._notes[0].ready):
+            self._check(self._notes.pop(0).get().isfinite())
+
+    def _check(self, finite: Tensor) -> None:
+        if bool(finite.all()):
             return
-        n = int(self._health.isfinite().logical_not().nonzero()[0])
+        n = int(finite.logical_not().nonzero()[0])
         raise EnvError(
             f"env.id {self.config.id}: environment {n} of {self.spec.num_envs} (seed {self._seed}) gave an observation "
             f"or reward that is NaN or infinite, within its first {self._steps} steps since it was seeded",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from torch import Tensor
+from torch import Generator, Tensor
 
 from erlcli.core.types import EnvSpec, Step
 from erlcli.envs.config import EnvConfig, choose_backend
@@ -16,9 +16,11 @@ class VecEnv(Protocol):
 
     Attributes:
         spec: spaces, N, time limit, device.
+        generator: of all that a step draws, where `spec.capturable`; else None.
     """
 
     spec: EnvSpec
+    generator: Generator | None
 
     def reset(self, seed: int, first_index: int = 0) -> Tensor:
         """Start every environment anew.
@@ -48,7 +50,9 @@ class VecEnv(Protocol):
         """
 
     def verify(self) -> None:
-        """Called after some steps: whether they gave finite numbers, where `step` does not look itself.
+        """Called after each rollout: whether it gave finite numbers, where `step` does not look itself.
+
+        A GPU tells of the rollout before, while it works on this one.
 
         Raises:
             EnvError: they did not.

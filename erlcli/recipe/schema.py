@@ -141,6 +141,16 @@ class EngineSection(Section):
     lag: int = Field(
         0, ge=0, le=1, description="1 lets workers collect the next rollout during an update (needs workers)."
     )
+    capture: Literal["auto", "off"] = Field(
+        "auto",
+        description="auto records rollouts and updates as CUDA graphs where the recipe allows it (its events tell); "
+        "off launches every operation by itself. Nothing on a CPU.",
+    )
+    precision: Literal["fp32", "tf32"] = Field(
+        "fp32",
+        description="Matrix products on a GPU: tf32 is faster and keeps 10 bits of a mantissa's 23, so that PPO's "
+        "ratios no longer start at 1 exactly. Nothing on a CPU.",
+    )
     threads: Count | Auto = Field("auto", description="CPU threads of the learner's tensor operations.")
     env_threads: Count | Auto = Field("auto", description="CPU threads of envpool, per process.")
     hang_seconds: float = Field(
