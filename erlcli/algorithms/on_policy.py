@@ -278,7 +278,7 @@ class OnPolicyAlgorithm(Algorithm):
         if self.reward_normalizer is not None:
             # The scale of rewards does not touch acting, so it may take in this rollout before it is used.
             ended = rollout.terminated | rollout.truncated
-            self.reward_normalizer.update(reward, ended, rollout.valid)
+            self.reward_normalizer.update(reward, ended, rollout.unsure)
             reward = self.reward_normalizer(reward)
         advantage = gae(
             reward,
@@ -302,7 +302,7 @@ class OnPolicyAlgorithm(Algorithm):
         )
         if recurrence is not None:
             batch = batch.rows(recurrence.sequences.rows)
-        elif rollout.next_obs is None and not bool(rollout.valid.all()):
+        elif rollout.unsure is not None and not bool(rollout.valid.all()):
             batch = batch.rows(rollout.valid.flatten().nonzero().squeeze(-1))
         if config.normalize_advantage:
             std, mean = torch.std_mean(batch.advantage, correction=0)

@@ -159,7 +159,8 @@ class VectorPolicy(Policy):
         """Take the observations of a rollout into the running statistics, where there are any."""
         if self.normalizer is not None:
             seen = rollout.obs[:-1]
-            self.normalizer.update((vector(seen, self.floats) if self.raw else seen)[rollout.valid])
+            seen = vector(seen, self.floats) if self.raw else seen
+            self.normalizer.update(seen.flatten(0, 1) if rollout.unsure is None else seen[rollout.unsure])
 
 
 class ActorPolicy(VectorPolicy):

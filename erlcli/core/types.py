@@ -301,6 +301,16 @@ class Rollout:
     game: Game | None = None
     next_obs: Tensor | None = None
 
+    @property
+    def num_steps(self) -> int:
+        """Env transitions taken: rows that are valid."""
+        return self.reward.numel() if self.next_obs is not None else int(self.valid.sum())
+
+    @property
+    def unsure(self) -> Tensor | None:
+        """`valid`, or None where every row is known to be, without a look at the device."""
+        return self.valid if self.next_obs is None else None
+
     def finals(self) -> FinalObs:
         """`final_obs`, or what of `next_obs` stands in its place; that one asks the device where episodes ended."""
         if self.next_obs is None:

@@ -1,10 +1,13 @@
 """Returns and lengths of training episodes, from the rollouts alone: the same for every sampler.
 
-Dimension letters: T time steps, N environments.
+Rollouts may be on a GPU, which is never waited for: which episodes ended is not looked up but masked.
+
+Dimension letters: T time steps, N environments, W `WINDOW`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,55 +18,29 @@ from erlcli.core.types import Rollout
 WINDOW = 100  # episodes that the training return is averaged over, the field's habit
 
 
-class EpisodeTracker:
-    """Follows N environments over rollouts.
-
-    Args:
-        num_envs: N.
+@dataclass(frozen=True)
+class Episodes:
+    """What is known of them on the host.
 
     Attributes:
         episodes: ended so far.
-        returns: of the last `WINDOW` episodes.
+        returns: of the last `WINDOW` episodes, in order of time.
         lengths: of the same.
     """
 
-    def __init__(self, num_envs: int) -> None:
-        self.episodes = 0
-        self.returns: list[float] = []
-        self.lengths: list[int] = []
-        self._return = torch.zeros(num_envs, dtype=torch.float64)
-        self._length = torch.zeros(num_envs, dtype=torch.int64)
+    episodes: int
+    returns: list[float]
+    lengths: list[int]
 
-    def add(self, rollout: Rollout) -> None:
-        """Take in a rollout; its rows that are not valid count for nothing.
+    @staticmethod
+    def of(numbers: Tensor) -> Episodes:
+        """What `EpisodeTracker.numbers` has given, on the CPU."""
+        count = int(numbers[0])
+        rings = numbers[1:].view(2, WINDOW)
+        ordered = rings[:, :count] if count <= WINDOW else rings.roll(-(count % WINDOW), dims=1)
+        return Episodes(count, ordered[0].tolist(), ordered[1].to(torch.int64).tolist())
 
-        Where it is trained on other rewards or ends than the game's own, the game's count.
-        """
-        game = rollout.game
-        ended = (rollout.terminated | rollout.truncated if game is None else game.over & rollout.valid).cpu()
-        reward = rollout.reward if game is None else game.reward
-        totals = reward.masked_fill(~rollout.valid, 0.0).cpu().to(torch.float64).cumsum(0)  # (T, N)
-        counts = rollout.valid.cpu().to(torch.int64).cumsum(0)
-        ends = ended.nonzero().tolist()  # in order of time, as the window wants it
-        taken_return, taken_count = torch.zeros_like(self._return), torch.zeros_like(self._length)
-        for t, n in ends:
-            self.returns.append(float(self._return[n] + totals[t, n] - taken_return[n]))
-            self.lengths.append(int(self._length[n] + counts[t, n] - taken_count[n]))
-            self._return[n] = 0.0
-            self._length[n] = 0
-            taken_return[n], taken_count[n] = totals[t, n], counts[t, n]
-        self._return += totals[-1] - taken_return
-        self._length += counts[-1] - taken_count
-        self.episodes += len(ends)
-        self.returns = self.returns[-WINDOW:]
-        self.lengths = self.lengths[-WINDOW:]
-
-    def restart(self) -> None:
-        """Every environment was reset: open episodes never count."""
-        self._return.zero_()
-        self._length.zero_()
-
-    def metrics(self) -> dict[str, float | Tensor]:
+    def metrics(self) -> dict[str, float]:
         """Means over the window; nothing before the first episode ends."""
         if not self.returns:
             return {}
@@ -72,12 +49,94 @@ class EpisodeTracker:
             "episode/length": sum(self.lengths) / len(self.lengths),
         }
 
+
+class EpisodeTracker:
+    """Follows N environments over rollouts, on the device where these are.
+
+    Args:
+        num_envs: N.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self._return = torch.zeros(num_envs, dtype=torch.float64)  # of open episodes
+        self._length = torch.zeros(num_envs, dtype=torch.int64)
+        self._count = torch.zeros((), dtype=torch.int64)
+        # Episode k is at k % W; what is of no episode is written behind.
+        self._returns = torch.zeros(WINDOW + 1, dtype=torch.float64)
+        self._lengths = torch.zeros(WINDOW + 1, dtype=torch.int64)
+
+    def add(self, rollout: Rollout) -> None:
+        """Take in a rollout; its rows that are not valid count for nothing.
+
+        Where it is trained on other rewards or ends than the game's own, the game's count.
+        """
+        self._move(rollout.reward.device)
+        game, valid = rollout.game, rollout.valid
+        ended = rollout.terminated | rollout.truncated if game is None else game.over & valid
+        reward = rollout.reward if game is None else game.reward
+        time = torch.arange(len(reward), device=reward.device).unsqueeze(1)
+        last = torch.where(ended, time, -1).cummax(0).values  # (T, N) the last end up to and with each step
+        slot = self._slots(ended)
+        totals = reward.masked_fill(~valid, 0.0).to(torch.float64).cumsum(0)
+        _fold(self._return, totals, last, self._returns, slot)
+        _fold(self._length, valid.to(torch.int64).cumsum(0), last, self._lengths, slot)
+
+    def _slots(self, ended: Tensor) -> Tensor:
+        """(T N) where the numbers of each step belong, of those that end one of the last W episodes; else W."""
+        ended = ended.flatten()  # in order of time, as the window wants it
+        rank = ended.cumsum(0)
+        kept = ended & (rank > rank[-1] - WINDOW)
+        slot = torch.where(kept, (self._count + rank - 1) % WINDOW, WINDOW)
+        self._count += rank[-1]
+        return slot
+
+    def restart(self) -> None:
+        """Every environment was reset: open episodes never count."""
+        self._return.zero_()
+        self._length.zero_()
+
+    def numbers(self) -> Tensor:
+        """(1 + 2 W) float64 for `Episodes.of`, which can be read back without a sync."""
+        return torch.cat([self._count.view(1).to(torch.float64), self._returns[:-1], self._lengths[:-1]])
+
+    def now(self) -> Episodes:
+        """What is known; waits for the device."""
+        return Episodes.of(self.numbers().cpu())
+
     def state_dict(self) -> dict[str, Any]:
         """JSON values; open episodes are left out, since a restart point resets them."""
-        return {"episodes": self.episodes, "returns": self.returns, "lengths": self.lengths}
+        now = self.now()
+        return {"episodes": now.episodes, "returns": now.returns, "lengths": now.lengths}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`."""
-        self.episodes = int(state["episodes"])
-        self.returns = [float(x) for x in state["returns"]]
-        self.lengths = [int(x) for x in state["lengths"]]
+        count, returns = int(state["episodes"]), state["returns"]
+        places = [(count - len(returns) + i) % WINDOW for i in range(len(returns))]
+        self._count.fill_(count)
+        self._returns[places] = torch.tensor(returns, dtype=torch.float64, device=self._returns.device)
+        self._lengths[places] = torch.tensor(state["lengths"], dtype=torch.int64, device=self._lengths.device)
+
+    def _move(self, device: torch.device) -> None:
+        if self._return.device != device:
+            for name, tensor in list(vars(self).items()):
+                setattr(self, name, tensor.to(device))
+
+
+def _fold(carry: Tensor, totals: Tensor, last: Tensor, ring: Tensor, slot: Tensor) -> None:
+    """Write down the sums of ended episodes, and carry on those of open ones.
+
+    Args:
+        carry: (N,) sums of the episodes that were open before the rollout; of those open after it.
+        totals: (T, N) sums since the start of the rollout.
+        last: (T, N) the last end up to and with each step, -1 where there is none.
+        ring: (W + 1,) to write to.
+        slot: (T N) where.
+    """
+    before = torch.cat([torch.full_like(last[:1], -1), last[:-1]])  # of the episode before
+    first = before < 0
+    taken = totals.gather(0, before.clamp(min=0)).masked_fill(first, 0)
+    sums = torch.where(first, carry, 0) + totals - taken
+    ring.scatter_(0, slot, sums.flatten())
+    none = last[-1] < 0
+    taken = totals.gather(0, last[-1:].clamp(min=0)).squeeze(0).masked_fill(none, 0)
+    carry.copy_(torch.where(none, carry, 0) + (totals[-1] - taken))

@@ -18,13 +18,14 @@ from erlcli.engine import checkpoint
 from erlcli.engine.checkpoint import Checkpoint
 from erlcli.engine.episodes import EpisodeTracker
 from erlcli.engine.failures import Interrupted
+from erlcli.engine.metric_rows import MetricRows
 from erlcli.engine.plan import Plan
 from erlcli.engine.replay_parts import ReplaySpool
 from erlcli.engine.requests import Requests
 from erlcli.engine.samplers import Sampler
 from erlcli.errors import DamagedError
 from erlcli.recipe.load import AnyRecipe
-from erlcli.runs.jsonl import Appender, Row
+from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.writer import EventLog, Heartbeat
 
@@ -109,7 +110,7 @@ class Loop:
         self.plan = Plan.of(recipe)
         self.counters = Counters()
         self.episodes = EpisodeTracker(recipe.env.num_envs)
-        self.rows = Appender(layout.metrics)
+        self.rows = MetricRows(layout.metrics)
         self.clock = Clock()
         self._since: tuple[float, float | None] = (time.monotonic(), None)  # start, and since when it stands still
         self._unlogged: dict[str, Any] | None = None
@@ -132,6 +133,7 @@ class Loop:
         try:
             self._train()
         finally:
+            self.rows.write(wait=False)
             if self.spool is not None:
                 self.spool.close()
 
@@ -149,6 +151,7 @@ class Loop:
             self._log()
         if not self.saved_here:
             self.save(planned=False)
+        self.rows.write(wait=True)
         if self.requests is not None:
             self.requests.close(self.counters.steps)
 
@@ -175,7 +178,7 @@ class Loop:
         metrics = self.algorithm.update(rollout.to(self.device), progress)
         if self.spool is not None:
             self.spool.spill()
-        taken = int(rollout.valid.sum()) * self.collective.world_size
+        taken = rollout.num_steps * self.collective.world_size
         counters.version += 1
         counters.steps += taken
         clock.steps += taken
@@ -211,17 +214,14 @@ class Loop:
     def _log(self) -> None:
         """A metric row for the last update."""
         metrics, self._unlogged = self._unlogged or {}, None
-        row: Row = {
+        head: Row = {
             "attempt": self.attempt,
             "steps": self.counters.steps,
             "version": self.counters.version,
             "updates": self.algorithm.updates,
-            "episodes": self.episodes.episodes,
         }
-        for name, value in {**self.episodes.metrics(), **metrics}.items():
-            row[name] = float(value) if isinstance(value, torch.Tensor) else value
-        row |= {"time/seconds": round(self.seconds, 3), "time/wall": round(time.time(), 3)}
-        self.rows.append(row | self.clock.metrics())
+        times = {"time/seconds": round(self.seconds, 3), "time/wall": round(time.time(), 3), **self.clock.metrics()}
+        self.rows.add(head, self.episodes.numbers(), metrics, times)
         self.clock = Clock()
 
     @property
@@ -243,6 +243,7 @@ class Loop:
             self.clock.started += waited
 
     def _snapshot(self) -> None:
+        self.algorithm.settle()
         facts = {
             "steps": str(self.counters.steps),
             "version": str(self.counters.version),
@@ -260,6 +261,7 @@ class Loop:
             changed: whether the recipe changes here, so that what comes before can't be repeated with it.
         """
         self.beat.progress("checkpoint")
+        self.algorithm.settle()
         counters = self.counters
         state = {
             "steps": counters.steps,

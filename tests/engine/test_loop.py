@@ -28,6 +28,9 @@ class Looker:
         self.seen.append((rollout.truncated[-1].tolist(), round(progress, 4), rollout.version))
         return {"loss/x": torch.tensor(float(self.updates))}
 
+    def settle(self):
+        pass
+
     def restart(self, seed):
         self.seeds.append(seed)
 
@@ -92,7 +95,7 @@ def test_open_episodes_end_truncated_at_restart_points_only(tmp_path):
     loop.run()
     cut = [seen[0] for seen in loop.algorithm.seen]
     assert cut == [[False, False], [False, False], [True, False]] * 2 + [[False, False]]
-    assert loop.episodes.episodes == 7  # a cut is no end of an episode
+    assert loop.episodes.now().episodes == 7  # a cut is no end of an episode
 
 
 def test_restart_points_depend_on_seed_and_version_alone(tmp_path):
