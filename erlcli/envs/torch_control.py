@@ -104,7 +104,8 @@ class Pendulum(TorchEnv):
         return torch.stack([angle.cos(), angle.sin(), spin], dim=1).to(torch.float32)
 
     def render(self, state: State) -> NDArray[np.uint8]:
-        """Gymnasium's picture."""
+        """Gymnasium's picture, without the arrow that shows the torque."""
+        self.original.last_u = None
         return _picture(self.original, np.array([float(part[0]) for part in state]))
 
 

@@ -65,6 +65,8 @@ def make_torch_env(config: EnvConfig) -> TorchEnv:
         raise RecipeError(
             f"env.id {config.id}: {error}", expected="env.kwargs that it takes", remedy="correct env.kwargs"
         ) from None
+    except (RecipeError, EnvError):
+        raise
     except Exception as error:
         raise _failed(config, error) from error
 

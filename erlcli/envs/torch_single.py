@@ -27,6 +27,8 @@ class SingleTorchEnv(gymnasium.Env[Any, Any]):
         kwargs: of the class.
     """
 
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - gymnasium asks the class for them
+
     def __init__(self, env: type[TorchEnv] | str, render_mode: str | None = None, **kwargs: Any) -> None:  # noqa: ANN401
         made = import_class(env) if isinstance(env, str) else env
         self.metadata = {"render_modes": ["rgb_array"] if made.draws() else [], "render_fps": made.render_fps}
