@@ -27,7 +27,9 @@ class ComingRow:
     ) -> None:
         self._head, self._metrics, self._times = head, metrics, times
         self._episodes = Readback(episodes)
-        tensors = [value.detach().to(torch.float64) for value in metrics.values() if isinstance(value, Tensor)]
+        tensors = [value.detach() for value in metrics.values() if isinstance(value, Tensor)]
+        if len({tensor.dtype for tensor in tensors}) > 1:
+            tensors = [tensor.to(torch.float64) for tensor in tensors]
         self._tensors = Readback(torch.stack(tensors)) if tensors else None
 
     @property
