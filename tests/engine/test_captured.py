@@ -38,6 +38,8 @@ KINDS = {
     "a2c": {"name": "a2c", "learning_rate": PPO["learning_rate"], "entropy_coef": PPO["entropy_coef"]},
     "sde": {**PPO, "std": "sde", "log_std": -2.0, "sde_interval": 4},
 }
+EARLY = {"warmup_steps": T * N, "batch_size": 8}
+KINDS_OFF = {"dqn": {"name": "dqn", **EARLY}, "sac": {"name": "sac", **EARLY}, "ddpg": {"name": "ddpg", **EARLY}}
 every_kind = pytest.mark.parametrize("kind", sorted(KINDS))
 
 
@@ -112,13 +114,23 @@ def tensors(tree):
 class Training:
     """An environment, a policy that acts in it and learns, and the episodes: what an iteration consists of."""
 
-    def __init__(self, kind="ppo", graphs=None, device=CPU, normalize=True, num_envs=N, **settings):
+    def __init__(
+        self,
+        kind="ppo",
+        graphs=None,
+        device=CPU,
+        normalize=True,
+        num_envs=N,
+        env="PointChasing-v0",
+        network=None,
+        **settings,
+    ):
         recipe = validate(
             {
                 "train": {"total_steps": 1000},
-                "env": {"id": "torch/PointChasing-v0", "num_envs": num_envs, "max_episode_steps": 4},
-                "algorithm": {"rollout_length": T, **KINDS[kind], **settings},
-                "network": {"hidden": [8]},
+                "env": {"id": f"torch/{env}", "num_envs": num_envs, "max_episode_steps": 4},
+                "algorithm": {"rollout_length": T, **(KINDS | KINDS_OFF)[kind], **settings},
+                "network": {"hidden": [8], **(network or {})},
                 "normalize": {"obs": normalize, "reward": normalize},
             },
             "test",
@@ -249,6 +261,31 @@ def test_what_can_not_be_captured_is_named_and_trains_as_it_is(settings, reason)
             training.run(3)
         assert equal(eager, captured)
         assert told["rollout"] is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"network": {"recurrent": "gru", "recurrent_hidden": 4}},
+        {"kind": "dqn", "env": "CartPole-v1"},
+        {"kind": "sac"},
+    ],
+)
+def test_rollouts_are_captured_where_updates_are_not(settings):
+    recorder, told = TapeRecorder(), {}
+    eager, captured = Training(**settings), Training(**settings, graphs=Graphs(recorder, told.__setitem__))
+    for training in (eager, captured):
+        training.run(5)
+        training.restart(8)
+        training.run(2, start=5)
+    assert equal(eager, captured) and captured.algorithm.updates > 3
+    assert told["rollout"] is None and recorder.recorded == 1
+
+
+def test_noise_that_remembers_is_not_captured():
+    told = {}
+    Training("ddpg", Graphs(TapeRecorder(), told.__setitem__), noise="ou")
+    assert told == {"rollout": "the noise of exploration has a memory on the host"}
 
 
 def test_a_refused_capture_goes_on_without_one_and_says_why(monkeypatch):
