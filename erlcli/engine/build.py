@@ -118,10 +118,12 @@ def device(name: str) -> torch.device:
     Raises:
         RecipeError: this machine has no such device.
     """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    if name in devices or (name == "cuda" and len(devices) > 1):
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and len(devices) > 1:
+        return torch.device("cuda", torch.cuda.current_device())  # as tensors say it: with an index
+    if name in devices:
         return torch.device(name)
     raise RecipeError(
         f"train.device {name}: not on this machine",

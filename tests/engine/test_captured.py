@@ -16,13 +16,18 @@ from torch.utils._pytree import tree_flatten
 from erlcli.core.graphs import CudaRecorder, Graphs, Recorder
 from erlcli.core.host_reads import READS, HostReads
 from erlcli.core.optim import Optimizer
+from erlcli.core.readback import Readback
 from erlcli.engine import build
 from erlcli.engine.collector import Buffers, Collector, rollout_layout
 from erlcli.engine.episodes import EpisodeTracker
+from erlcli.engine.learner import assemble
 from erlcli.envs.config import env_config
 from erlcli.envs.torch_vec import TorchVecEnv
 from erlcli.envs.vecenv import make_vec_env
 from erlcli.recipe.load import validate
+from erlcli.runs.jsonl import read
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.writer import EventLog, Heartbeat
 
 T, N = 6, 5
 CPU = torch.device("cpu")
@@ -111,30 +116,25 @@ def tensors(tree):
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
+def recipe_of(kind, num_envs=N, env="PointChasing-v0", network=None, log=None, **settings):
+    return validate(
+        {
+            "train": {"total_steps": 1_000_000, "device": "cpu"},
+            "env": {"id": f"torch/{env}", "num_envs": num_envs, "max_episode_steps": 4},
+            "algorithm": {"rollout_length": T, **(KINDS | KINDS_OFF)[kind], **settings},
+            "network": {"hidden": [8], **(network or {})},
+            "normalize": {"obs": True, "reward": True},
+            "log": log or {},
+        },
+        "test",
+    )
+
+
 class Training:
     """An environment, a policy that acts in it and learns, and the episodes: what an iteration consists of."""
 
-    def __init__(
-        self,
-        kind="ppo",
-        graphs=None,
-        device=CPU,
-        normalize=True,
-        num_envs=N,
-        env="PointChasing-v0",
-        network=None,
-        **settings,
-    ):
-        recipe = validate(
-            {
-                "train": {"total_steps": 1000},
-                "env": {"id": f"torch/{env}", "num_envs": num_envs, "max_episode_steps": 4},
-                "algorithm": {"rollout_length": T, **(KINDS | KINDS_OFF)[kind], **settings},
-                "network": {"hidden": [8], **(network or {})},
-                "normalize": {"obs": normalize, "reward": normalize},
-            },
-            "test",
-        )
+    def __init__(self, kind="ppo", graphs=None, device=CPU, num_envs=N, **settings):
+        recipe = recipe_of(kind, num_envs, **settings)
         graphs = graphs or Graphs()
         self.env = make_vec_env(env_config(recipe.env, num_envs, None, str(device)))
         self.algorithm = build.algorithm(recipe, self.env.spec, device, graphs)
@@ -177,14 +177,14 @@ def equal(first, second):
     )
 
 
-def reads_of(training):
+def reads_of(iterate):
     """What waits for the device in an iteration, but for the checks of numbers that have come from it."""
     checks = set()
     for check in (Optimizer._check, TorchVecEnv._check):
         lines, first = inspect.getsourcelines(check)
         checks |= {f"{inspect.getsourcefile(check)}:{first + i}" for i in range(len(lines))}
     with HostReads() as reads:
-        training.iterate(0.1)
+        iterate()
     return [str(read) for read in reads.found if read.where not in checks]
 
 
@@ -192,11 +192,30 @@ def reads_of(training):
 def test_an_iteration_never_looks_at_the_device(kind):
     training = Training(kind)
     training.run(1)
-    assert reads_of(training) == []
+    assert reads_of(lambda: training.iterate(0.1)) == []
+
+
+def test_the_loop_never_looks_at_the_device_between_restart_points(tmp_path, monkeypatch):
+    monkeypatch.setattr(Readback, "ready", property(lambda self: False))
+    layout = RunLayout(tmp_path / "run")
+    layout.create()
+    beat, events = Heartbeat(layout, "learner"), EventLog(layout, "learner", 1)
+    loop, sampler = assemble(layout, recipe_of("ppo", log={"every": 1}), 1, lambda: False, beat, events, CPU)
+    try:
+        loop._restart()
+        loop._iterate()
+        assert reads_of(loop._iterate) == []
+        assert loop.counters.steps == 2 * T * N and read(layout.metrics) == []
+        loop.rows.sync()
+        assert [row["updates"] for row in read(layout.metrics)] == [8, 16]
+    finally:
+        sampler.close()
+        beat.close()
 
 
 def test_a_look_at_the_kl_is_found():
-    assert any("ppo.py" in read for read in reads_of(Training(target_kl=1e9)))
+    training = Training(target_kl=1e9)
+    assert any("ppo.py" in read for read in reads_of(lambda: training.iterate(0.1)))
 
 
 @every_kind
