@@ -35,7 +35,7 @@ class TrainSection(Section):
         "auto",
         pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$",
         examples=["auto", "cpu", "cuda", "cuda:0"],
-        description="Where the learner computes.",
+        description="Where the learner computes, and environments of the torch backend are.",
     )
 
 
@@ -66,12 +66,14 @@ class EnvSection(Section):
 
     id: str = Field(
         pattern=r"^\S(.*\S)?$",
-        examples=["CartPole-v1", "package.module:Class", "./file.py:Class"],
+        examples=["CartPole-v1", "package.module:Class", "./file.py:Class", "torch/CartPole-v1"],
         description="A registered gymnasium id, `package.module:Class`, or `./file.py:Class` beside the recipe.",
     )
     backend: Literal["auto", "gymnasium", "envpool", "torch"] = Field(
         "auto",
-        description="auto takes envpool where it is installed and knows the id. Evaluation: gymnasium.",
+        description="torch steps all copies as tensors on train.device: ids in torch/ and subclasses of TorchEnv, for "
+        "which auto takes it. For others auto takes envpool where it is installed and knows the id, else gymnasium, "
+        "which evaluates both.",
     )
     num_envs: int = Field(8, ge=1, le=65536, description="Environments stepped together, over all workers.")
     kwargs: dict[str, Any] = Field({}, description="Keyword arguments of the env.")
@@ -164,12 +166,14 @@ class EngineSection(Section):
 
 
 class EvalSection(Section):
-    """Evaluation: a process of its own, with the deterministic policy, on gymnasium."""
+    """Evaluation: a process of its own, with the deterministic policy, on the CPU."""
 
     episodes: int = Field(100, ge=1, description="Episodes that crown a best policy or end the run.")
     probe_episodes: int = Field(20, ge=1, description="Episodes of the first look at a snapshot.")
     every_steps: Count | Auto = Field("auto", description="Steps between snapshots; auto is a 50th of the budget.")
-    num_envs: int = Field(10, ge=1, le=1024, description="Environments stepped together by the evaluator.")
+    num_envs: int = Field(
+        10, ge=1, le=1024, description="Environments stepped together by the evaluator; all where they are tensors."
+    )
     seed: int = Field(1, ge=0, lt=2**63, description="Of the fixed set of episodes; never shared with training.")
     keep_snapshots: bool = Field(False, description="Keep all snapshots instead of only those still to evaluate.")
 
