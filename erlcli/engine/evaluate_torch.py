@@ -140,7 +140,7 @@ class TorchEvaluation:
         """Whether all that are still at play have finite observations and rewards."""
         fine = reward.isfinite()
         if obs.is_floating_point():
-            fine &= obs.flatten(1).isfinite().all(1)
+            fine &= obs.reshape(len(obs), -1).isfinite().all(1)
         if bool((fine | ~alive).all()):
             return
         i = int((~fine & alive).nonzero()[0])

@@ -94,7 +94,7 @@ def _wrong_end(now: Step, ended_before: Tensor, backend: str) -> str | None:
     if backend == "envpool":
         return None if bool((now.valid == ~ended_before).all()) else "the reset rows are not where episodes ended"
     if backend == "torch":
-        moved = (now.next_obs != now.obs).flatten(1).any(1) if now.next_obs is not None else ended
+        moved = (now.next_obs != now.obs).reshape(len(ended), -1).any(1) if now.next_obs is not None else ended
         return None if not bool((moved & ~ended).any()) else "an episode that goes on was reset"
     indices = set(ended.nonzero().flatten().tolist())
     return None if set(now.final_obs or {}) == indices else "last observations don't match the ended episodes"

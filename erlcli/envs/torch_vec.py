@@ -113,7 +113,7 @@ class TorchVecEnv:
         torch._foreach_copy_(self._state, following)
         self._health.add_(reward, alpha=0.0)  # 0 times NaN or infinity is NaN, which stays
         if self._floats:
-            self._health.add_(next_obs.flatten(1).sum(1), alpha=0.0)
+            self._health.add_(next_obs.reshape(len(next_obs), -1).sum(1), alpha=0.0)
         obs = env.observe(self._state)
         return Step(obs, reward, terminated, truncated, self._always, next_obs=next_obs)
 

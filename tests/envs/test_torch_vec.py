@@ -220,6 +220,24 @@ def test_other_environments_are_refused():
             TorchVecEnv(EnvConfig(env_id.replace(__name__, "counter_envs"), "torch", 1))
 
 
+class Scalar(Counter):
+    """Observations of one number without an axis."""
+
+    def __init__(self, num_envs, device):
+        super().__init__(num_envs, device)
+        self.observation_space = spaces.Box(-1e9, 1e9, ())
+
+    def observe(self, state):
+        return state[1] + 0.0
+
+
+def test_observations_may_be_single_numbers():
+    env = vec(name="Scalar")
+    assert env.reset(0).shape == (N,)
+    assert env.step(actions(True, False, False, True)).obs.tolist() == [2, 1, 1, 2]
+    env.verify()
+
+
 def test_it_lives_where_it_is_put():
     with pytest.raises(EnvError, match=r"initial\(\)|made"):
         vec(device="meta")  # which has no random numbers: the device does reach the class
