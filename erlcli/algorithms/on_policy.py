@@ -194,6 +194,8 @@ class OnPolicyAlgorithm(Algorithm):
         """Why `learn` can't be captured in a CUDA graph; None if it can."""
         if not context.spec.gives_next_obs:
             return "environments on the host give rollouts of changing shapes"
+        if context.collective.world_size > 1:
+            return "several learners exchange gradients"
         if context.network.recurrent is not None:
             return "network.recurrent: sequences have changing shapes"
         return None
