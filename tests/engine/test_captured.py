@@ -24,6 +24,7 @@ from erlcli.engine.learner import assemble
 from erlcli.envs.config import env_config
 from erlcli.envs.torch_vec import TorchVecEnv
 from erlcli.envs.vecenv import make_vec_env
+from erlcli.errors import EnvError
 from erlcli.recipe.load import validate
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
@@ -211,6 +212,15 @@ def test_the_loop_never_looks_at_the_device_between_restart_points(tmp_path, mon
     finally:
         sampler.close()
         beat.close()
+
+
+def test_a_device_that_is_behind_tells_of_environments_one_rollout_late(monkeypatch):
+    monkeypatch.setattr(Readback, "ready", property(lambda self: False))
+    env = Training().env
+    env._health[3] = float("nan")
+    env.verify()
+    with pytest.raises(EnvError, match="environment 3 of 5"):
+        env.verify()
 
 
 def test_a_look_at_the_kl_is_found():
