@@ -76,19 +76,20 @@ class EpisodeTracker:
         reward = rollout.reward if game is None else game.reward
         time = torch.arange(len(reward), device=reward.device).unsqueeze(1)
         last = torch.where(ended, time, -1).cummax(0).values  # (T, N) the last end up to and with each step
-        slot = self._slots(ended)
         totals = reward.masked_fill(~valid, 0.0).to(torch.float64).cumsum(0)
-        _fold(self._return, totals, last, self._returns, slot)
-        _fold(self._length, valid.to(torch.int64).cumsum(0), last, self._lengths, slot)
+        returns = _sums(self._return, totals, last)
+        lengths = _sums(self._length, valid.to(torch.int64).cumsum(0), last)
+        self._take_in(ended, returns, lengths)
 
-    def _slots(self, ended: Tensor) -> Tensor:
-        """(T N) where the numbers of each step belong, of those that end one of the last W episodes; else W."""
-        ended = ended.flatten()  # in order of time, as the window wants it
+    def _take_in(self, ended: Tensor, returns: Tensor, lengths: Tensor) -> None:
+        """Add the episodes that ended in a rollout, all (T, N), to the window in order of time."""
+        ended = ended.flatten()
         rank = ended.cumsum(0)
         kept = ended & (rank > rank[-1] - WINDOW)
         slot = torch.where(kept, (self._count + rank - 1) % WINDOW, WINDOW)
+        self._returns.scatter_(0, slot, returns.flatten())
+        self._lengths.scatter_(0, slot, lengths.flatten())
         self._count += rank[-1]
-        return slot
 
     def restart(self) -> None:
         """Every environment was reset: open episodes never count."""
@@ -122,21 +123,22 @@ class EpisodeTracker:
                 setattr(self, name, tensor.to(device))
 
 
-def _fold(carry: Tensor, totals: Tensor, last: Tensor, ring: Tensor, slot: Tensor) -> None:
-    """Write down the sums of ended episodes, and carry on those of open ones.
+def _sums(carry: Tensor, totals: Tensor, last: Tensor) -> Tensor:
+    """Sums of episodes up to and with each step.
 
     Args:
-        carry: (N,) sums of the episodes that were open before the rollout; of those open after it.
+        carry: (N,) sums of the episodes that were open before the rollout; becomes those of the ones open after it.
         totals: (T, N) sums since the start of the rollout.
         last: (T, N) the last end up to and with each step, -1 where there is none.
-        ring: (W + 1,) to write to.
-        slot: (T N) where.
+
+    Returns:
+        (T, N).
     """
-    before = torch.cat([torch.full_like(last[:1], -1), last[:-1]])  # of the episode before
+    before = torch.cat([torch.full_like(last[:1], -1), last[:-1]])  # where the episode before ended
     first = before < 0
     taken = totals.gather(0, before.clamp(min=0)).masked_fill(first, 0)
     sums = torch.where(first, carry, 0) + totals - taken
-    ring.scatter_(0, slot, sums.flatten())
     none = last[-1] < 0
     taken = totals.gather(0, last[-1:].clamp(min=0)).squeeze(0).masked_fill(none, 0)
     carry.copy_(torch.where(none, carry, 0) + (totals[-1] - taken))
+    return sums
