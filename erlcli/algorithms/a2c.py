@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from erlcli.algorithms.config.a2c import A2CConfig
-from erlcli.algorithms.on_policy import Batch, OnPolicyAlgorithm, explained_variance
+from erlcli.algorithms.on_policy import Batch, Learnt, OnPolicyAlgorithm, explained_variance
 from erlcli.core.algorithm import Context
 from erlcli.core.optim import Optimizer
 from erlcli.core.types import Rollout
@@ -54,33 +54,32 @@ class A2C(OnPolicyAlgorithm):
             collective=context.collective,
         )
 
-    def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
-        """One step on one rollout; see `Algorithm.update`."""
-        config = self.config
-        learning_rate, entropy_coef = config.learning_rate(progress), config.entropy_coef(progress)
+    def schedule(self, progress: float) -> dict[str, float | Tensor]:
+        """See `OnPolicyAlgorithm.schedule`."""
+        return self.follow(self.config.learning_rate, progress) | super().schedule(progress)
+
+    def learn(self, rollout: Rollout) -> Learnt:
+        """One step on one rollout."""
         batch, recurrence = self.prepare(rollout)
         if self.collective.any(not len(batch.value)):  # every env was only reset
-            return {"schedule/learning_rate": learning_rate}
+            return Learnt({}, 0)
         if recurrence is not None:
             order = torch.arange(len(recurrence.sequences.begin), device=self.device)
             (batch,) = self.minibatches(batch, 1, order, recurrence)
-        loss, parts = self.loss(batch, entropy_coef)
-        self.optimizer.step(loss, learning_rate)
-        self.optimizer.check_finite()
+        loss, parts = self.loss(batch)
+        self.optimizer.apply(loss, self.learning_rate)
         self.update_statistics(rollout)
         policy_loss, value_loss, entropy = parts.unbind()
-        return {
+        metrics: dict[str, float | Tensor] = {
             "loss/policy": policy_loss,
             "loss/value": value_loss,
             "policy/entropy": entropy,
-            "loss/grad_norm": self.optimizer.mean_grad_norm(),
             "value/explained_variance": explained_variance(batch.value, batch.returns),
-            "schedule/learning_rate": learning_rate,
-            "schedule/entropy_coef": entropy_coef,
         }
+        return Learnt(metrics, 1)
 
-    def loss(self, batch: Batch, entropy_coef: float) -> tuple[Tensor, Tensor]:
-        """The loss of a rollout.
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss of a rollout, with what `schedule` has set.
 
         Returns:
             The scalar to minimise, and (3,) without gradient: policy loss, value loss, entropy.
@@ -91,5 +90,5 @@ class A2C(OnPolicyAlgorithm):
         policy_loss = -(log_prob * batch.advantage).mean()
         value_loss = 0.5 * (value - batch.returns).square().mean()
         entropy = distribution.entropy(params, log_prob).mean()
-        loss = policy_loss + self.config.value_coef * value_loss - entropy_coef * entropy
+        loss = policy_loss + self.config.value_coef * value_loss - self.entropy_coef * entropy
         return loss, torch.stack([policy_loss, value_loss, entropy]).detach()

@@ -61,6 +61,7 @@ class DeterministicPolicy(ExploringPolicy):
         self.exploration = (
             GaussianNoise(size) if config.noise == "gaussian" else OrnsteinUhlenbeckNoise(size, config.ou_theta)
         )
+        self.capturable = config.noise == "gaussian"  # the other kind remembers
         self.action_shape = (size,)
         self.action_dtype = torch.float32
 

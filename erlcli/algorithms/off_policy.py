@@ -122,11 +122,16 @@ class OffPolicyAlgorithm(Algorithm):
         """Gradient steps of the critic taken so far."""
         return self.optimizers["critic"].updates
 
+    def settle(self) -> None:
+        """See `Algorithm.settle`."""
+        for optimizer in self.optimizers.values():
+            optimizer.settle()
+
     def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
         """Remember one rollout and take the gradient steps that it makes due; see `Algorithm.update`."""
         if self.reward_normalizer is not None:
             ended = rollout.terminated | rollout.truncated
-            self.reward_normalizer.update(rollout.reward, ended, rollout.valid)
+            self.reward_normalizer.update(rollout.reward, ended, rollout.unsure)
         due = self._due(self.replay.add(rollout))
         self.replay.beta = self.config.replay.beta(progress)
         if self.h_term is not None:

@@ -43,11 +43,13 @@ from erlcli.core.networks import Critic, mlp
 from erlcli.core.optim import Optimizer
 from erlcli.core.policy import ActorPolicy
 from erlcli.core.returns import gae, next_values
+from erlcli.core.schedule import Schedule
 from erlcli.core.sde import LatentNoisePolicy
 from erlcli.core.seeding import generator
 from erlcli.core.sequences import Sequences, restarts
 from erlcli.core.types import Box, Rollout
 
+MOST_STEPS = 1000  # gradient steps in one graph, some hundred kernels each: beyond, it costs more memory than time
 TENSORS = ("obs", "action", "log_prob", "value", "advantage", "returns")
 
 
@@ -104,8 +106,23 @@ class Recurrence:
         return Packing(sizes, self.actor_state[numbers], self.critic_state[numbers])
 
 
+@dataclass(frozen=True)
+class Learnt:
+    """What has come of one rollout.
+
+    Attributes:
+        metrics: device scalars, and numbers that are the same for every rollout of equal shape.
+        updates: gradient steps.
+    """
+
+    metrics: dict[str, float | Tensor]
+    updates: int
+
+
 class OnPolicyAlgorithm(Algorithm):
     """Networks, advantages, minibatches and state; what is left is the loss, and how often it is stepped on.
+
+    All that changes from one rollout to the next is on the device, since `learn` may be captured (`core.graphs`).
 
     Args:
         config: the `[algorithm]` section.
@@ -114,6 +131,8 @@ class OnPolicyAlgorithm(Algorithm):
     Attributes:
         policy: the actor.
         critic: V(s), or V of all that was seen where the network is recurrent.
+        learning_rate: scalar on the device; the step size of the rollout that is learnt from.
+        entropy_coef: likewise.
     """
 
     supports: ClassVar[Supports] = Supports(
@@ -135,6 +154,9 @@ class OnPolicyAlgorithm(Algorithm):
         self.optimizer = self.build_optimizer({"policy": self.policy, "critic": self.critic}, context)
         self.reward_normalizer = context.reward_normalizer(config.gamma)
         self.generator = generator(context.seed, "learner", device=self.device)
+        self.learning_rate = Optimizer.scalar(self.device)
+        self.entropy_coef = torch.zeros((), device=self.device)
+        self._learn = context.graphs.capture("update", self.learn, [self.generator], self.not_captured(config, context))
         self._critic_state: Tensor | None = None  # (N, S) after the last rollout
         if isinstance(self.critic, RecurrentCritic):
             size = self.critic.memory.state_size
@@ -174,10 +196,51 @@ class OnPolicyAlgorithm(Algorithm):
     def build_optimizer(self, modules: dict[str, nn.Module], context: Context) -> Optimizer:
         """What steps on the losses of actor and critic together."""
 
+    @classmethod
+    def not_captured(cls, config: OnPolicyConfig, context: Context) -> str | None:
+        """Why `learn` can't be captured in a CUDA graph; None if it can."""
+        if not context.spec.gives_next_obs:
+            return "environments on the host give rollouts of changing shapes"
+        if context.collective.world_size > 1:
+            return "several learners exchange gradients"
+        if context.network.recurrent is not None:
+            return "network.recurrent: sequences have changing shapes"
+        return None
+
+    def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
+        """Learn from one rollout; see `Algorithm.update`."""
+        scheduled = self.schedule(progress)
+        learnt = self._learn(rollout)
+        if learnt.updates:
+            self.optimizer.count(learnt.updates)
+            self.optimizer.check_finite()
+            scheduled = {"loss/grad_norm": self.optimizer.mean_grad_norm(), **scheduled}
+        return {**learnt.metrics, **scheduled}
+
+    def schedule(self, progress: float) -> dict[str, float | Tensor]:
+        """Set what the recipe's schedules say for `progress`, in [0, 1]; returns metrics."""
+        entropy_coef = self.config.entropy_coef(progress)
+        self.entropy_coef.fill_(entropy_coef)
+        return {"schedule/entropy_coef": entropy_coef}
+
+    def follow(self, learning_rate: Schedule, progress: float) -> dict[str, float | Tensor]:
+        """Set the step size; returns it as a metric."""
+        rate = learning_rate(progress)
+        self.learning_rate.fill_(rate)
+        return {"schedule/learning_rate": rate}
+
+    @abstractmethod
+    def learn(self, rollout: Rollout) -> Learnt:
+        """Take the gradient steps of one rollout; none where there is no valid row."""
+
     @property
     def updates(self) -> int:
         """Gradient steps taken so far."""
         return self.optimizer.updates
+
+    def settle(self) -> None:
+        """See `Algorithm.settle`."""
+        self.optimizer.settle()
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Distribution parameters (B, ...), illegal choices left out, and values (B,) of a minibatch."""
@@ -219,36 +282,36 @@ class OnPolicyAlgorithm(Algorithm):
         config = self.config
         obs = self.policy.prepare(rollout.obs)  # (T + 1, N, ...)
         begins = restarts(rollout) if rollout.start is not None else None
-        value, final_value, recurrence = self._values(rollout, obs, begins)
+        value, following, recurrence = self._values(rollout, obs, begins)
         reward = rollout.reward
         if self.reward_normalizer is not None:
             # The scale of rewards does not touch acting, so it may take in this rollout before it is used.
             ended = rollout.terminated | rollout.truncated
-            self.reward_normalizer.update(reward, ended, rollout.valid)
+            self.reward_normalizer.update(reward, ended, rollout.unsure)
             reward = self.reward_normalizer(reward)
         advantage = gae(
             reward,
-            value[:-1],
-            next_values(value, rollout.final_obs, final_value),
+            value,
+            following,
             rollout.terminated,
             rollout.truncated,
             rollout.valid,
             config.gamma,
             config.gae_lambda,
         )
-        returns = advantage + value[:-1]
+        returns = advantage + value
         batch = Batch(
             obs[:-1].flatten(0, 1),
             rollout.action.flatten(0, 1),
             rollout.extras["log_prob"].flatten(),
-            value[:-1].flatten(),
+            value.flatten(),
             advantage.flatten(),
             returns.flatten(),
             rollout.mask.flatten(0, 1) if rollout.mask is not None else None,
         )
         if recurrence is not None:
             batch = batch.rows(recurrence.sequences.rows)
-        elif not bool(rollout.valid.all()):
+        elif rollout.unsure is not None and not bool(rollout.valid.all()):
             batch = batch.rows(rollout.valid.flatten().nonzero().squeeze(-1))
         if config.normalize_advantage:
             std, mean = self.collective.std_mean(batch.advantage)
@@ -256,30 +319,46 @@ class OnPolicyAlgorithm(Algorithm):
         return batch, recurrence
 
     def _values(self, rollout: Rollout, obs: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor, Recurrence | None]:
-        """V of `Rollout.obs` (T + 1, N) and of the final observations (K,)."""
-        critic, final = self.critic, self.policy.prepare(rollout.final_obs.obs)
+        """V (T, N) of the observations acted upon and (T, N) of what really followed."""
+        critic, last = self.critic, rollout.final_obs.obs if rollout.next_obs is None else rollout.next_obs
+        final = self.policy.prepare(last)
         if begins is None or rollout.start is None or not isinstance(critic, RecurrentCritic):
             if self.shared:
                 obs, final = self.policy.trunk(obs), self.policy.trunk(final)
-            return critic(obs), critic(final), None
+            if rollout.next_obs is not None:
+                return critic(obs[:-1]), critic(final), None
+            value = critic(obs)
+            return value[:-1], next_values(value, rollout.final_obs, critic(final)), None
         if self._critic_state is None or self.policy.memory is None:
             raise TypeError("a recurrent critic goes with a recurrent policy")
         state = self._critic_state.masked_fill(rollout.start.fresh.unsqueeze(-1), 0.0)
         value, states = critic.over_time(obs, state, begins)  # (T + 1, N), (T + 1, N, S)
-        index = rollout.final_obs.index
-        final_value = critic.after(final, states[index[:, 0], index[:, 1]])
+        if rollout.next_obs is not None:
+            rows = critic.after(final.flatten(0, 1), states[:-1].flatten(0, 1))
+            following = rows.view_as(rollout.reward)
+        else:
+            index = rollout.final_obs.index
+            final_value = critic.after(final, states[index[:, 0], index[:, 1]])
+            following = next_values(value, rollout.final_obs, final_value)
         self._critic_state = states[-2].clone()
+        return value[:-1], following, self._sequences(rollout, obs, begins, state, states)
 
+    def _sequences(
+        self, rollout: Rollout, obs: Tensor, begins: Tensor, critic_state: Tensor, critic_states: Tensor
+    ) -> Recurrence:
+        """The rollout's sequences and the states before them; `critic_states` (T + 1, N, S) come after each step."""
+        if rollout.start is None or self.policy.memory is None:
+            raise TypeError("the policy has no memory")
         longest = self.config.sequence_length
         sequences = Sequences.of(rollout.valid, begins[:-1], longest)
-        actor_states = rollout.start.state.unsqueeze(0)  # before each step; without a bound only the first is asked for
-        if longest is not None:
+        actor = rollout.start.state.unsqueeze(0)  # before each step; without a bound only the first one is asked for
+        if longest is not None and longest < len(rollout.reward):
             _, after = self.policy.memory.over_time(obs[:-2], rollout.start.state, begins[:-2])
-            actor_states = torch.cat([actor_states, after])
-        critic_states = torch.cat([state.unsqueeze(0), states[:-2]])  # (T, N, S)
-        before = [s[sequences.step * sequences.goes_on, sequences.env] for s in (actor_states, critic_states)]
+            actor = torch.cat([actor, after])
+        critic = torch.cat([critic_state.unsqueeze(0), critic_states[:-2]])  # (T, N, S)
+        place = sequences.step * sequences.goes_on, sequences.env
         goes_on = sequences.goes_on.unsqueeze(-1)
-        return value, final_value, Recurrence(sequences, *(s * goes_on for s in before))
+        return Recurrence(sequences, actor[place] * goes_on, critic[place] * goes_on)
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Take in the observations; after the losses of the rollout, or its ratios would not start at 1."""

@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 from erlcli.algorithms.config.ppo import PPOConfig
 from erlcli.algorithms.h_term import h_term
-from erlcli.algorithms.on_policy import Batch, OnPolicyAlgorithm, explained_variance
+from erlcli.algorithms.on_policy import MOST_STEPS, Batch, Learnt, OnPolicyAlgorithm, explained_variance
 from erlcli.core.algorithm import Context
+from erlcli.core.collective import ALONE
 from erlcli.core.h_term import log_density
 from erlcli.core.optim import Optimizer
 from erlcli.core.types import Rollout
@@ -49,10 +50,12 @@ class PPO(OnPolicyAlgorithm):
 
     def __init__(self, config: PPOConfig, context: Context) -> None:
         super().__init__(config, context)
+        self.ratio_low = torch.zeros((), device=self.device)  # 1 - clip_range
+        self.ratio_high = torch.zeros((), device=self.device)
         self.h_term = h_term(config.h_term, context, self.policy)
         self._adapted: AdaptedRate | None = None
         if config.adaptive_kl is not None:
-            self._adapted = AdaptedRate(config)
+            self._adapted = AdaptedRate(config, self.learning_rate)
 
     def build_optimizer(self, modules: dict[str, nn.Module], context: Context) -> Optimizer:
         """Adam."""
@@ -61,59 +64,74 @@ class PPO(OnPolicyAlgorithm):
             modules, eps=config.adam_eps, max_grad_norm=config.max_grad_norm, collective=context.collective
         )
 
-    def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
-        """Epochs of minibatches over one rollout; see `Algorithm.update`."""
-        config = self.config
-        adapted = self._adapted
-        learning_rate = config.learning_rate(progress) if adapted is None else adapted.now(config)
-        clip_range = config.clip_range(progress)
-        entropy_coef = config.entropy_coef(progress)
+    @classmethod
+    def not_captured(cls, config: PPOConfig, context: Context) -> str | None:  # type: ignore[override]
+        """See `OnPolicyAlgorithm.not_captured`."""
+        if config.target_kl is not None:
+            return "algorithm.target_kl: it looks at the KL after each epoch"
+        if config.h_term.enabled:
+            return "algorithm.h_term: what it remembers has a changing size"
+        steps = config.epochs * ALONE.minibatches(config.rollout_length * context.spec.num_envs, config.batch_size)
+        if steps > MOST_STEPS:
+            return f"{steps:,} gradient steps a rollout, at most {MOST_STEPS:,}: raise algorithm.batch_size"
+        return super().not_captured(config, context)
+
+    def schedule(self, progress: float) -> dict[str, float | Tensor]:
+        """See `OnPolicyAlgorithm.schedule`."""
+        config, clip_range = self.config, self.config.clip_range(progress)
+        self.ratio_low.fill_(1.0 - clip_range)
+        self.ratio_high.fill_(1.0 + clip_range)
+        scheduled = {"schedule/clip_range": clip_range, **super().schedule(progress)}
+        if self._adapted is None:
+            return self.follow(config.learning_rate, progress) | scheduled
+        self._adapted.begin(config)
+        return scheduled  # `learn` adds the step size
+
+    def learn(self, rollout: Rollout) -> Learnt:
+        """Epochs of minibatches over one rollout."""
+        config, adapted = self.config, self._adapted
         batch, recurrence = self.prepare(rollout)
         if self.h_term is not None:
             self.h_term.add(rollout)
         count = self.collective.minibatches(len(batch.value), config.batch_size)
         if not count:  # every env was only reset; a step on nothing but momentum would still move the weights
-            return {"policy/epochs": 0}
+            return Learnt({"policy/epochs": 0}, 0)
         shuffled = len(batch.value) if recurrence is None else len(recurrence.sequences.begin)
         sums = torch.zeros(len(METRICS), device=self.device)
-        epochs = minibatches = 0
+        epochs = minibatches = updates = 0
         while epochs < config.epochs:
             epochs += 1
             order = torch.randperm(shuffled, generator=self.generator, device=self.device)
             sums.zero_()
             minibatches = 0
             for minibatch in self.minibatches(batch, count, order, recurrence):
-                loss, parts = self.loss(minibatch, clip_range, entropy_coef)
+                loss, parts = self.loss(minibatch)
                 if self.h_term is not None and self.h_term.due():
                     loss = loss + self.h_term.loss(self._log_density)
-                self.optimizer.step(loss, learning_rate)
+                self.optimizer.apply(loss, self.learning_rate)
                 sums += parts
                 minibatches += 1
             self.collective.mean_(sums)  # learners have to agree when to end, and on the step size
+            updates += minibatches
             if config.target_kl is not None and sums[KL] / minibatches > 1.5 * config.target_kl:
                 break
-        self.optimizer.check_finite()
         self.update_statistics(rollout)
-        if adapted is not None:
-            adapted.adapt(config, float(sums[KL]) / minibatches)
         metrics: dict[str, float | Tensor] = dict(zip(METRICS, (sums / minibatches).unbind(), strict=True))
         metrics |= {
             "policy/epochs": epochs,
-            "loss/grad_norm": self.optimizer.mean_grad_norm(),
             "value/explained_variance": explained_variance(batch.value, batch.returns),
-            "schedule/learning_rate": learning_rate,
-            "schedule/clip_range": clip_range,
-            "schedule/entropy_coef": entropy_coef,
         }
+        if adapted is not None:
+            metrics["schedule/learning_rate"] = adapted.adapt(config, sums[KL].double() / minibatches)
         if self.h_term is not None:
             metrics |= self.h_term.metrics()
-        return metrics
+        return Learnt(metrics, updates)
 
     def _log_density(self, obs: Tensor, action: Tensor) -> Tensor:
         return log_density(self.policy.distribution, self.policy.params(self.policy.features(obs)), action)
 
-    def loss(self, batch: Batch, clip_range: float, entropy_coef: float) -> tuple[Tensor, Tensor]:
-        """The loss of one minibatch.
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss of one minibatch, with what `schedule` has set.
 
         Returns:
             The scalar to minimise, and (5,) without gradient: policy loss, value loss, entropy, KL, share of clipped
@@ -124,7 +142,7 @@ class PPO(OnPolicyAlgorithm):
         log_prob = distribution.log_prob(params, batch.action)
         log_ratio = log_prob - batch.log_prob
         ratio = log_ratio.exp()
-        clipped = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
+        clipped = ratio.clamp(self.ratio_low, self.ratio_high)
         policy_loss = -torch.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
 
         error = (value - batch.returns).square()
@@ -135,7 +153,7 @@ class PPO(OnPolicyAlgorithm):
         value_loss = 0.5 * error.mean()
 
         entropy = distribution.entropy(params, log_prob).mean()
-        loss = policy_loss + self.config.value_coef * value_loss - entropy_coef * entropy
+        loss = policy_loss + self.config.value_coef * value_loss - self.entropy_coef * entropy
         with torch.no_grad():
             kl = (ratio - 1.0 - log_ratio).mean()
             clip_fraction = (ratio != clipped).to(torch.float32).mean()
@@ -167,34 +185,38 @@ class PPO(OnPolicyAlgorithm):
 
 
 class AdaptedRate:
-    """A step size that follows the KL of rollouts.
+    """A step size that follows the KL of rollouts, without a look at either.
 
     Args:
         config: with `adaptive_kl`.
+        rate: scalar on the device, to be set.
     """
 
-    def __init__(self, config: PPOConfig) -> None:
-        self.rate = self.began = config.learning_rate.start
+    def __init__(self, config: PPOConfig, rate: Tensor) -> None:
+        self.rate = rate
+        self.began = config.learning_rate.start
+        rate.fill_(self.began)
 
-    def now(self, config: PPOConfig) -> float:
-        """The step size; begins anew where somebody has put another `learning_rate` into the recipe."""
+    def begin(self, config: PPOConfig) -> None:
+        """Begins anew where somebody has put another `learning_rate` into the recipe."""
         if config.learning_rate.start != self.began:
-            self.rate = self.began = config.learning_rate.start
-        return self.rate
+            self.began = config.learning_rate.start
+            self.rate.fill_(self.began)
 
-    def adapt(self, config: PPOConfig, kl: float) -> None:
-        """A rollout has moved the policy by `kl`."""
-        if config.adaptive_kl is None:
-            return
-        if kl > 2.0 * config.adaptive_kl:
-            self.rate = max(self.rate / 2.0, config.min_learning_rate)
-        elif kl < 0.5 * config.adaptive_kl:
-            self.rate = min(self.rate * 2.0, config.max_learning_rate)
+    def adapt(self, config: PPOConfig, kl: Tensor) -> Tensor:
+        """A rollout has moved the policy by `kl`, a scalar; returns the step size that did it."""
+        wanted, used = config.adaptive_kl, self.rate.clone()
+        if wanted is not None:
+            slower = (used / 2.0).clamp(min=config.min_learning_rate)
+            faster = (used * 2.0).clamp(max=config.max_learning_rate)
+            self.rate.copy_(torch.where(kl > 2.0 * wanted, slower, torch.where(kl < 0.5 * wanted, faster, used)))
+        return used
 
     def state_dict(self) -> dict[str, float]:
         """Where it is."""
-        return {"rate": self.rate, "began": self.began}
+        return {"rate": float(self.rate), "began": self.began}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         """The inverse of `state_dict`."""
-        self.rate, self.began = float(state["rate"]), float(state["began"])
+        self.began = float(state["began"])
+        self.rate.fill_(float(state["rate"]))

@@ -78,6 +78,10 @@ class PQN(Algorithm):
         """Gradient steps taken so far."""
         return self.optimizer.updates
 
+    def settle(self) -> None:
+        """See `Algorithm.settle`."""
+        self.optimizer.settle()
+
     def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
         """Epochs of minibatches over one rollout; see `Algorithm.update`."""
         config = self.config
@@ -118,17 +122,19 @@ class PQN(Algorithm):
         """Features, actions and returns of the valid rows."""
         config = self.config
         features = self.policy.features(rollout.obs)  # (T + 1, N, F)
+        last = rollout.final_obs.obs if rollout.next_obs is None else rollout.next_obs
         value = self.policy.values(features).amax(-1)  # (T + 1, N)
-        final_value = self.policy.values(self.policy.features(rollout.final_obs.obs)).amax(-1)  # (K,)
+        final_value = self.policy.values(self.policy.features(last)).amax(-1)  # (K,) or (T, N)
+        following = final_value if rollout.next_obs is not None else next_values(value, rollout.final_obs, final_value)
         reward = rollout.reward
         if self.reward_normalizer is not None:
-            self.reward_normalizer.update(reward, rollout.terminated | rollout.truncated, rollout.valid)
+            self.reward_normalizer.update(reward, rollout.terminated | rollout.truncated, rollout.unsure)
             reward = self.reward_normalizer(reward)
         # With V = max Q in the place of a critic, the return of Q(lambda) is GAE's advantage plus V.
         advantage = gae(
             reward * config.reward_scale,
             value[:-1],
-            next_values(value, rollout.final_obs, final_value),
+            following,
             rollout.terminated,
             rollout.truncated,
             rollout.valid,

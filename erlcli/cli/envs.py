@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from erlcli.envs.catalogue import Entry
     from erlcli.envs.config import EnvConfig
 
-OWN = "Your own too: package.module:Class or ./file.py:Class, any gymnasium.Env."
+OWN = "Your own too: package.module:Class or ./file.py:Class, any gymnasium.Env or erl's TorchEnv."
 
 
 class _ListsByDefault(TyperGroup):
@@ -117,7 +117,7 @@ def check(
         list[str] | None,
         typer.Option("--set", help="An env key with a TOML value: kwargs.continuous=true. Repeatable."),
     ] = None,
-    backend: Annotated[str | None, typer.Option(help="auto, gymnasium or envpool.")] = None,
+    backend: Annotated[str | None, typer.Option(help="auto, gymnasium, envpool or torch.")] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of random play, at most.")] = 10,
     steps: Annotated[int, typer.Option(min=1, help="Steps of random play, at most.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 4, help="Of the env and its actions.")] = 0,

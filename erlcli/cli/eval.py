@@ -255,15 +255,20 @@ class Player:
         if not episodes:
             return
         from erlcli.engine.evaluate import Evaluation
+        from erlcli.engine.evaluate_torch import make_evaluation
         from erlcli.envs.config import env_config
 
-        config = env_config(self.loaded.recipe.env, min(num_envs, len(episodes)))
-        evaluation = Evaluation(config, self.seed, mode)
+        config, policy = env_config(self.loaded.recipe.env, min(num_envs, len(episodes))), self.loaded.policy
+        watched = Evaluation(config, self.seed, mode) if mode is not None else None
+        evaluation = watched or make_evaluation(config, self.seed)
         try:
             _check_spaces(self.loaded, evaluation.spec)
+            if watched is None:
+                evaluation.run(policy, episodes, on_episode=self._on_episode, stop=self.stop)
+                return
             with contextlib.ExitStack() as stack:
-                watch = self._watcher(evaluation, stack) if mode is not None else None
-                evaluation.run(self.loaded.policy, episodes, on_episode=self._on_episode, watch=watch, stop=self.stop)
+                watch = self._watcher(watched, stack)
+                watched.run(policy, episodes, on_episode=self._on_episode, watch=watch, stop=self.stop)
         finally:
             evaluation.close()
 

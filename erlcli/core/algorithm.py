@@ -12,6 +12,7 @@ from torch import Tensor
 
 from erlcli.core.collective import Collective
 from erlcli.core.encoders import make_encoder, wants_encoder
+from erlcli.core.graphs import Graphs
 from erlcli.core.memory import Memory
 from erlcli.core.networks import NetworkConfig as NetworkConfig  # algorithms find all that they are built from here
 from erlcli.core.normalize import RewardNormalizer
@@ -41,6 +42,7 @@ class Context:
         device: where the learner computes.
         seed: of the learner's own draws.
         collective: the group of learners.
+        graphs: captures what can be captured.
     """
 
     spec: EnvSpec
@@ -49,6 +51,7 @@ class Context:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 0
     collective: Collective = field(default_factory=Collective)
+    graphs: Graphs = field(default_factory=Graphs)
 
     def reward_normalizer(self, gamma: float) -> RewardNormalizer | None:
         """On the learner's device; None where the recipe wants none. `gamma` discounts its running return."""
@@ -139,6 +142,14 @@ class Algorithm(ABC):
 
         Returns:
             Metrics by name; device scalars are read back later, without a sync.
+
+        Raises:
+            DivergedError: something became NaN or infinite, in this rollout or, on a GPU, in the one before.
+        """
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Wait until what was learnt so far is known to be finite; comes before weights are kept.
 
         Raises:
             DivergedError: something became NaN or infinite.

@@ -45,8 +45,8 @@ class OrnsteinUhlenbeckNoise(ExplorationNoise):
 
     That is the discretised process of arXiv 1509.02971 with its scale taken out, so that x is standard normal at
     every step, the first one included. A process goes on from rollout to rollout and over the ends of episodes, which
-    it does not see. It belongs to the generator that drives it, and ends with it: collectors make a new one whenever
-    they reset all environments, so that nothing from before a restart point is left after it.
+    it does not see. It belongs to the generator that drives it, and ends where that one is seeded anew: collectors do
+    so whenever they reset all environments, so that nothing from before a restart point is left after it.
 
     Args:
         action_dim: A.
@@ -58,7 +58,7 @@ class OrnsteinUhlenbeckNoise(ExplorationNoise):
         if not 0.0 < theta <= 1.0:
             raise ValueError(f"theta: expected a number in (0, 1], found {theta}")
         self.keep = 1.0 - theta
-        self._last: WeakKeyDictionary[torch.Generator, Tensor] = WeakKeyDictionary()  # (N, A) each
+        self._last: WeakKeyDictionary[torch.Generator, tuple[int, Tensor]] = WeakKeyDictionary()  # seed, (N, A)
 
     def __call__(self, shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
         """See `ExplorationNoise`. The first of at least two dimensions is time; (N,) alone is one step."""
@@ -70,15 +70,16 @@ class OrnsteinUhlenbeckNoise(ExplorationNoise):
     def _walk(self, fresh: Tensor, generator: torch.Generator) -> Tensor:
         """Turn (T, ..., A) independent normals into the process, in place."""
         steps = fresh.unbind(0)
-        last = self._last.get(generator)
-        if last is not None and last.shape != steps[0].shape:
+        seed = generator.initial_seed()
+        before, last = self._last.get(generator, (seed, None))
+        if before != seed or (last is not None and last.shape != steps[0].shape):
             last = None  # as many processes as there are environments: these are others
         push = math.sqrt(1.0 - self.keep**2)
         for step in steps:
             if last is not None:
                 step.mul_(push).add_(last, alpha=self.keep)
             last = step
-        self._last[generator] = steps[-1].clone()
+        self._last[generator] = seed, steps[-1].clone()
         return fresh
 
 

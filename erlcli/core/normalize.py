@@ -124,9 +124,13 @@ class RewardNormalizer(nn.Module):
         return (reward * scale).clamp(-self.clip, self.clip)
 
     @torch.no_grad()
-    def update(self, reward: Tensor, ended: Tensor, valid: Tensor) -> None:
-        """Take in (T, N) rewards; `ended` (T, N) starts the running return anew, rows not `valid` don't count."""
-        reward = reward.masked_fill(~valid, 0.0)  # or it would go on in the next episode's return
+    def update(self, reward: Tensor, ended: Tensor, valid: Tensor | None) -> None:
+        """Take in (T, N) rewards; `ended` (T, N) starts the running return anew.
+
+        Rows not `valid` (T, N) don't count; None where all are.
+        """
+        if valid is not None:
+            reward = reward.masked_fill(~valid, 0.0)  # or it would go on in the next episode's return
         returns = torch.empty_like(reward)
         keep = ~ended * self.gamma
         carry = self.carry.clone()
@@ -134,7 +138,7 @@ class RewardNormalizer(nn.Module):
             torch.add(carry, reward[t], out=returns[t])
             torch.mul(returns[t], keep[t], out=carry)
         self.carry.copy_(carry)
-        self.moments.update(returns[valid], self.collective)
+        self.moments.update(returns.flatten() if valid is None else returns[valid], self.collective)
 
     @torch.no_grad()
     def restart(self) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from erlcli.core.collective import ALONE, Collective
+from erlcli.core.readback import Readback
 from erlcli.errors import DivergedError
 
 BETAS = (0.9, 0.999)
@@ -60,13 +61,29 @@ class Optimizer:
         self.exp_avg_sq = torch.zeros_like(flat)
         self.adam_steps = flat.new_zeros(())
         self.updates = 0
+        self._checks: list[Readback] = []  # of earlier rollouts, on their way
         self._worst_norm = flat.new_zeros(())
         self._norm_sum = flat.new_zeros(())
         self._norms = 0
         self._one = flat.new_ones(())
 
-    def step(self, loss: Tensor, learning_rate: float) -> None:
+    @staticmethod
+    def scalar(device: torch.device) -> Tensor:
+        """A step size that can change under a graph that was captured, of the type that Adam's kernel takes."""
+        return torch.zeros((), dtype=torch.float32 if device.type == "cuda" else torch.float64, device=device)
+
+    def step(self, loss: Tensor, learning_rate: float | Tensor) -> None:
         """One gradient step on a scalar loss."""
+        self.apply(loss, learning_rate)
+        self.count(1)
+
+    def count(self, steps: int) -> None:
+        """Steps were taken by `apply`."""
+        self.updates += steps
+        self._norms += steps
+
+    def apply(self, loss: Tensor, learning_rate: float | Tensor) -> None:
+        """The part of a step that is work on the device, which can be captured."""
         self.grad.zero_()
         torch.autograd.backward(loss)
         self.collective.mean_(self.grad)
@@ -90,25 +107,37 @@ class Optimizer:
             amsgrad=False,
             maximize=False,
         )
-        self.updates += 1
         self._norm_sum += norm
-        self._norms += 1
         torch.maximum(self._worst_norm, norm, out=self._worst_norm)  # NaN wins over any number
 
     def mean_grad_norm(self) -> Tensor:
         """Mean norm before clipping since the last call; a device scalar, read without a sync."""
         mean = self._norm_sum / max(self._norms, 1)
-        self._norm_sum = torch.zeros_like(self._norm_sum)
+        self._norm_sum.zero_()
         self._norms = 0
         return mean
 
     def check_finite(self) -> None:
-        """Called once a rollout.
+        """Called once a rollout. A GPU tells of the rollout before, while it works on this one; see `settle`.
 
         Raises:
             DivergedError: a gradient since the last call, or a parameter, is NaN or infinite; it is named.
         """
-        if bool(torch.isfinite(self._worst_norm)) and bool(torch.isfinite(self.flat.sum())):
+        self._checks.append(Readback(torch.isfinite(self._worst_norm) & torch.isfinite(self.flat.sum())))
+        while self._checks and (len(self._checks) > 1 or self._checks[0].ready):
+            self._check(self._checks.pop(0))
+
+    def settle(self) -> None:
+        """Wait until all rollouts so far are checked.
+
+        Raises:
+            DivergedError: see `check_finite`.
+        """
+        while self._checks:
+            self._check(self._checks.pop(0))
+
+    def _check(self, arrived: Readback) -> None:
+        if bool(arrived.get()):
             return
         raise DivergedError(
             f"training diverged: {self._culprit()} is not finite after {self.updates} updates",

@@ -39,6 +39,8 @@ class Policy(nn.Module, ABC):
         masked: whether it has to be given masks.
         state_size: S, numbers that it remembers of each environment; 0 where it remembers nothing.
         scores_are_values: whether `choice_scores` gives Q values.
+        capturable: whether acting, its noise included, is tensor operations alone whose numbers are all parameters or
+            buffers, so that a CUDA graph can record it.
     """
 
     action_shape: tuple[int, ...]
@@ -47,6 +49,7 @@ class Policy(nn.Module, ABC):
     masked: bool = False
     state_size: int = 0
     scores_are_values: bool = False
+    capturable: bool = True
 
     @property
     def plain(self) -> bool:
@@ -157,7 +160,9 @@ class VectorPolicy(Policy):
         """Take the observations of a rollout, of all learners, into the running statistics, where there are any."""
         if self.normalizer is not None:
             seen = rollout.obs[:-1]
-            self.normalizer.update((vector(seen, self.floats) if self.raw else seen)[rollout.valid], collective)
+            seen = vector(seen, self.floats) if self.raw else seen
+            known = seen.flatten(0, 1) if rollout.unsure is None else seen[rollout.unsure]
+            self.normalizer.update(known, collective)
 
 
 class ActorPolicy(VectorPolicy):

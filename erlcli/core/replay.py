@@ -178,7 +178,7 @@ class Replay:
         self._append(valid)
         for t, drawable in enumerate(rollout.valid.sum(1).tolist()):
             self._drawable[(head + t) % self._ring] = drawable
-        self._keep_finals(rollout.final_obs, head)
+        self._keep_finals(rollout.finals(), head)
         self.end += length
         self.size = min(self.size + length, self.rows)
         if self._tree is not None:

@@ -17,14 +17,17 @@ def restarts(rollout: Rollout) -> Tensor:
     """Where a memory is emptied before it sees `Rollout.obs`, (T + 1, N) bool.
 
     That is where an episode begins: at once after its last step where the env reset within the step (there is a final
-    observation then), and one row later where the reset took a step of its own, which is not valid. An episode that is
-    merely cut at the end of a rollout goes on with obs[T] as its last observation.
+    observation then, or there are all next observations), and one row later where the reset took a step of its own,
+    which is not valid. An episode that is merely cut at the end of a rollout goes on with obs[T] as its last
+    observation.
 
     Args:
         rollout: with a `start`.
     """
     if rollout.start is None:
         raise TypeError("the rollout is of a policy without a memory")
+    if rollout.next_obs is not None:
+        return torch.cat([rollout.start.fresh.unsqueeze(0), rollout.terminated | rollout.truncated])
     begins = torch.cat([rollout.start.fresh.unsqueeze(0), ~rollout.valid])
     index = rollout.final_obs.index
     begins[index[:, 0] + 1, index[:, 1]] = True

@@ -101,6 +101,9 @@ class EnvSpec:
         device: where the tensors of `Step` live.
         mask: C, choices over which the environment gives masks of legal actions; 0 where it gives none.
         games: whether steps tell the rewards and ends of the game apart from those that are trained on, `Game`.
+        gives_next_obs: whether steps tell the true next observations of all environments, `Step.next_obs`.
+        capturable: whether a step is tensor operations alone, of fixed shapes, at fixed addresses and without a look
+            at any value, so that it can be recorded in a CUDA graph.
     """
 
     obs: Box
@@ -110,6 +113,8 @@ class EnvSpec:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     mask: int = 0
     games: bool = False
+    gives_next_obs: bool = False
+    capturable: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The spaces and the time limit, for `spec.json` in a run directory."""
@@ -201,6 +206,11 @@ class FinalObs:
     index: Tensor
     obs: Tensor
 
+    @staticmethod
+    def none(obs: Tensor) -> FinalObs:
+        """No last observations, for a rollout with `obs` (T + 1, N, *obs)."""
+        return FinalObs(torch.zeros(0, 2, dtype=torch.int64, device=obs.device), obs.new_zeros(0, *obs.shape[2:]))
+
 
 @dataclass(frozen=True)
 class Game:
@@ -228,6 +238,8 @@ class Step:
         final_obs: the true last observations by env index, for envs that reset within the step; else None.
         mask: (N, C) bool, the choices that are legal after `obs`; None for envs without masks.
         game: (N,) of each, for what training reports; None where rewards and ends are the game's own.
+        next_obs: (N, *obs) the true next observations of all envs, in the place of `final_obs`: from envs on a device,
+            which reset within the step, so that every row is valid, and where nothing may be looked up by index.
     """
 
     obs: Tensor
@@ -238,6 +250,7 @@ class Step:
     final_obs: dict[int, Tensor] | None = None
     mask: Tensor | None = None
     game: Game | None = None
+    next_obs: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -262,15 +275,16 @@ class Rollout:
         action: (T, N) int64, (T, N, D) int64, or (T, N, A) float32 in the policy's own units.
         reward: (T, N) float32, as the environment gave it.
         terminated: (T, N) bool: the episode is over, never bootstrap.
-        truncated: (T, N) bool: cut short, bootstrap from the true last observation, which is in `final_obs` or,
-            where it isn't, obs[t + 1].
+        truncated: (T, N) bool: cut short, bootstrap from the true last observation, which is in `next_obs`, in
+            `final_obs` or, where there is neither, obs[t + 1].
         valid: (T, N) bool: False for mere reset steps; such rows never train anything.
-        final_obs: the true last observations that obs does not hold.
+        final_obs: the true last observations that obs does not hold; empty where there is a `next_obs`.
         extras: (T, N, ...) whatever `Policy.act` returned beside the action.
         version: of the policy that acted.
         mask: (T, N, C) bool, the choices that were legal; None where all always are.
         start: of a policy with a memory; None without one.
         game: (T, N) of each, see `Step`; nothing is learnt from it, so it stays where it was collected.
+        next_obs: (T, N, *obs) the true next observations, see `Step`; None where obs and `final_obs` tell them.
     """
 
     obs: Tensor
@@ -285,6 +299,24 @@ class Rollout:
     mask: Tensor | None = None
     start: Start | None = None
     game: Game | None = None
+    next_obs: Tensor | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """Env transitions taken: rows that are valid."""
+        return self.reward.numel() if self.next_obs is not None else int(self.valid.sum())
+
+    @property
+    def unsure(self) -> Tensor | None:
+        """`valid`, or None where every row is known to be, without a look at the device."""
+        return self.valid if self.next_obs is None else None
+
+    def finals(self) -> FinalObs:
+        """`final_obs`, or what of `next_obs` stands in its place; that one asks the device where episodes ended."""
+        if self.next_obs is None:
+            return self.final_obs
+        ended = self.terminated | self.truncated
+        return FinalObs(ended.nonzero(), self.next_obs[ended])
 
     def to(self, device: torch.device) -> Rollout:
         """The same rollout on `device`; itself where it is there already."""
@@ -296,4 +328,13 @@ class Rollout:
         extras = {name: value.to(device, non_blocking=True) for name, value in self.extras.items()}
         mask = self.mask.to(device, non_blocking=True) if self.mask is not None else None
         start = Start(self.start.state.to(device), self.start.fresh.to(device)) if self.start is not None else None
-        return Rollout(**moved, final_obs=final, extras=extras, version=self.version, mask=mask, start=start)
+        following = self.next_obs.to(device, non_blocking=True) if self.next_obs is not None else None
+        return Rollout(
+            **moved,
+            final_obs=final,
+            extras=extras,
+            version=self.version,
+            mask=mask,
+            start=start,
+            next_obs=following,
+        )

@@ -16,6 +16,7 @@ import torch
 
 from erlcli.core.cpus import usable_cpus
 from erlcli.core.types import ActionSpace, Box, Discrete
+from erlcli.engine import build
 from erlcli.engine.scratch import run_learner
 from erlcli.envs.config import EnvConfig, env_config
 from erlcli.envs.vecenv import make_vec_env
@@ -101,7 +102,8 @@ def env_limit(recipe: AnyRecipe, seconds: float) -> float:
     threads = None if engine.env_threads == "auto" else engine.env_threads
     processes = engine.learners * max(1, engine.workers)
     if processes == 1 and not engine.workers:
-        return _steps_per_second(env_config(recipe.env, recipe.env.num_envs, threads), seconds)
+        device = str(build.device(recipe.train.device))
+        return _steps_per_second(env_config(recipe.env, recipe.env.num_envs, threads, device), seconds)
     share = 1 if engine.workers else max(1, cores // engine.learners)
     config = env_config(recipe.env, recipe.env.num_envs // processes, threads or share)
     return _steps_per_second(config, seconds) * min(processes, cores)
@@ -110,7 +112,7 @@ def env_limit(recipe: AnyRecipe, seconds: float) -> float:
 def _steps_per_second(config: EnvConfig, seconds: float) -> float:
     env = make_vec_env(config)
     try:
-        actions = [random_action(env.spec.action, config.num_envs) for _ in range(64)]
+        actions = [random_action(env.spec.action, config.num_envs).to(env.spec.device) for _ in range(64)]
         env.reset(0)
         mask = env.first_mask()
         count = valid = 0
@@ -118,7 +120,7 @@ def _steps_per_second(config: EnvConfig, seconds: float) -> float:
         while (spent := time.perf_counter() - start) < seconds:
             step = env.step(actions[count % 64] if mask is None else legal_action(env.spec.action, mask))
             mask = step.mask
-            valid += int(step.valid.sum())
+            valid += config.num_envs if env.spec.gives_next_obs else int(step.valid.sum())
             count += 1
         return valid / spent
     finally:

@@ -12,17 +12,26 @@ from erlcli.core import matmul
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
 from erlcli.core.collective import ALONE, Collective
 from erlcli.core.cpus import usable_cpus
+from erlcli.core.graphs import CudaRecorder, Graphs
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec
 from erlcli.engine.memory import ReplayNeed
+from erlcli.envs.config import choose_backend, env_config
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe
+from erlcli.runs.writer import EventLog
 
 WIDE = 256  # width of a hidden layer from which more than one thread pays
 
 
-def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective: Collective = ALONE) -> Context:
+def context(
+    recipe: AnyRecipe,
+    spec: EnvSpec,
+    device: torch.device,
+    collective: Collective = ALONE,
+    graphs: Graphs | None = None,
+) -> Context:
     """What algorithms are built from; `spec` is that of one process, the context speaks of all the learner's envs."""
     network, normalize = recipe.network, recipe.normalize
     return Context(
@@ -42,10 +51,17 @@ def context(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective: 
         device=device,
         seed=recipe.train.seed,
         collective=collective,
+        graphs=graphs or Graphs(),
     )
 
 
-def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective: Collective = ALONE) -> Algorithm:
+def algorithm(
+    recipe: AnyRecipe,
+    spec: EnvSpec,
+    device: torch.device,
+    collective: Collective = ALONE,
+    graphs: Graphs | None = None,
+) -> Algorithm:
     """The algorithm with freshly initialised networks, which depend on the seed alone.
 
     Raises:
@@ -84,8 +100,23 @@ def algorithm(recipe: AnyRecipe, spec: EnvSpec, device: torch.device, collective
     if (need := ReplayNeed.of(recipe, spec, policy(recipe, spec), device)) is not None:
         need.check()
     torch.manual_seed(derive(recipe.train.seed, "init"))
-    made: Algorithm = found(recipe.algorithm, context(recipe, spec, device, collective))
+    made: Algorithm = found(recipe.algorithm, context(recipe, spec, device, collective, graphs))
     return made
+
+
+def check_placement(recipe: AnyRecipe) -> None:
+    """Whether the environments can be where the recipe puts them.
+
+    Raises:
+        RecipeError: worker processes are to step environments that are tensors on the learner's device.
+    """
+    if recipe.engine.workers and choose_backend(env_config(recipe.env, recipe.env.num_envs))[0] == "torch":
+        raise RecipeError(
+            f"engine.workers: {recipe.env.id} is stepped as tensors, by the learner itself",
+            expected="engine.workers = 0 with the torch backend",
+            found=str(recipe.engine.workers),
+            remedy="leave engine.workers out, and raise env.num_envs",
+        )
 
 
 def policy(recipe: AnyRecipe, spec: EnvSpec) -> Policy:
@@ -107,8 +138,6 @@ def device(name: str, number: int | None = None) -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-        if number is None:
-            return torch.device(name)
     devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     if number is not None and name != "cpu":
         first = int(name.partition(":")[2] or 0)
@@ -120,7 +149,9 @@ def device(name: str, number: int | None = None) -> torch.device:
             found=f"learner {number + 1} on this machine, train.device {name}",
             remedy='fewer engine.learners, or train.device = "cpu"',
         )
-    if name in devices or (name == "cuda" and len(devices) > 1):
+    if name == "cuda" and len(devices) > 1:
+        return torch.device("cuda", torch.cuda.current_device())  # as tensors say it: with an index
+    if name in devices:
         return torch.device(name)
     raise RecipeError(
         f"train.device {name}: not on this machine",
@@ -148,6 +179,23 @@ def _check_h_term(recipe: AnyRecipe, spec: EnvSpec) -> None:
                 found=found,
                 remedy="algorithm.h_term.enabled = false",
             )
+
+
+def graphs(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Graphs:
+    """What captures the run's rollouts and updates, where there is a GPU to do it; events tell what became of them."""
+
+    def tell(name: str, reason: str | None) -> None:
+        message = f"captured: the {name}, as a CUDA graph" if reason is None else f"not captured: the {name}: {reason}"
+        events.write("capture", message)
+
+    wanted = device.type == "cuda" and recipe.engine.capture == "auto"
+    return Graphs(CudaRecorder(device) if wanted else None, tell)
+
+
+def configure_cuda(recipe: AnyRecipe, device: torch.device) -> None:
+    """Set this process up for the learner's work on a GPU."""
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = recipe.engine.precision == "tf32"
 
 
 def configure_cpu(recipe: AnyRecipe) -> None:

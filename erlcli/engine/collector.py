@@ -12,21 +12,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from erlcli.core.graphs import Graphs
 from erlcli.core.policy import Policy
-from erlcli.core.seeding import generator
+from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, FinalObs, Game, Rollout, Start, Step
 from erlcli.engine.shared import Layout
 from erlcli.envs.vecenv import VecEnv
 
 PREFIX = "extras/"
-BY_TIME = ("obs", "action", "reward", "terminated", "truncated", "valid", "mask", "game_reward", "game_over")
+BY_TIME = (
+    "obs", "action", "reward", "terminated", "truncated", "valid", "next_obs", "mask", "game_reward", "game_over",
+)  # fmt: skip
 BY_ENV = ("final_obs", "final_step", "final_count", "start_state", "start_fresh")
 
 
 def rollout_layout(spec: EnvSpec, policy: Policy, length: int, num_envs: int) -> Layout:
     """Names, shapes and dtypes of one rollout's buffers.
 
-    `final_obs` has room for the worst case, an end at every step; untouched pages cost no memory.
+    `final_obs` has room for the worst case, an end at every step; untouched pages cost no memory. Where environments
+    give all their next observations, these take its place.
     """
     obs_dtype: torch.dtype = getattr(torch, spec.obs.dtype)
     shape = (length, num_envs)
@@ -37,10 +41,13 @@ def rollout_layout(spec: EnvSpec, policy: Policy, length: int, num_envs: int) ->
         "terminated": (shape, torch.bool),
         "truncated": (shape, torch.bool),
         "valid": (shape, torch.bool),
-        "final_obs": ((num_envs, length, *spec.obs.shape), obs_dtype),
-        "final_step": ((num_envs, length), torch.int64),
-        "final_count": ((num_envs,), torch.int64),
     }
+    if spec.gives_next_obs:
+        layout["next_obs"] = ((*shape, *spec.obs.shape), obs_dtype)
+    else:
+        layout["final_obs"] = ((num_envs, length, *spec.obs.shape), obs_dtype)
+        layout["final_step"] = ((num_envs, length), torch.int64)
+        layout["final_count"] = ((num_envs,), torch.int64)
     if spec.games:
         layout["game_reward"], layout["game_over"] = (shape, torch.float32), (shape, torch.bool)
     if policy.masked:
@@ -75,9 +82,10 @@ class Buffers:
         self.terminated = tensors["terminated"]
         self.truncated = tensors["truncated"]
         self.valid = tensors["valid"]
-        self.final_obs = tensors["final_obs"]
-        self.final_step = tensors["final_step"]
-        self.final_count = tensors["final_count"]
+        self.next_obs = tensors.get("next_obs")
+        self.final_obs = tensors.get("final_obs")
+        self.final_step = tensors.get("final_step")
+        self.final_count = tensors.get("final_count")
         self.mask = tensors.get("mask")
         self.game_reward = tensors.get("game_reward")
         self.game_over = tensors.get("game_over")
@@ -109,6 +117,7 @@ class Buffers:
             if self.start_state is not None and self.start_fresh is not None
             else None,
             self.game,
+            self.next_obs,
         )
 
     @property
@@ -118,11 +127,28 @@ class Buffers:
             return None
         return Game(self.game_reward, self.game_over)
 
+    def keep_finals(self, final_obs: dict[int, Tensor], t: int, counts: list[int]) -> None:
+        """Write down the last observations of step t.
+
+        Args:
+            final_obs: see `Step.final_obs`.
+            t: step of the rollout.
+            counts: of each environment in this rollout so far; goes on to count.
+        """
+        if self.final_obs is None or self.final_step is None:
+            raise TypeError("the environments were to give all next observations, and gave last ones by index")
+        for n, last in final_obs.items():
+            self.final_obs[n, counts[n]].copy_(last)
+            self.final_step[n, counts[n]] = t
+            counts[n] += 1
+
     def _finals(self) -> FinalObs:
+        if self.final_obs is None or self.final_step is None or self.final_count is None:
+            return FinalObs.none(self.obs)
         counts = self.final_count.tolist()
         ended = [n for n, count in enumerate(counts) if count]
         if not ended:
-            return FinalObs(torch.zeros(0, 2, dtype=torch.int64), self.final_obs.new_zeros(0, *self.obs.shape[2:]))
+            return FinalObs.none(self.obs)
         steps = torch.cat([self.final_step[n, : counts[n]] for n in ended])
         envs = torch.cat([torch.full((counts[n],), n) for n in ended])
         obs = torch.cat([self.final_obs[n, : counts[n]] for n in ended])
@@ -132,12 +158,16 @@ class Buffers:
 class Collector:
     """Fills buffers, rollout after rollout.
 
+    Where environments and policy are tensor operations alone, the T steps of a rollout are one CUDA graph; nobody is
+    asked before each step then, and what of the time passed in the environments is not known.
+
     Args:
         env: the environments.
         policy: acts; its state may be replaced between rollouts.
         length: T.
         first_index: index of the first environment among those of all workers.
         on_step: called before each env step with what comes next; may raise to end the rollout.
+        graphs: captures rollouts.
     """
 
     def __init__(
@@ -147,7 +177,9 @@ class Collector:
         length: int,
         first_index: int,
         on_step: Callable[[str], None],
+        graphs: Graphs | None = None,
     ) -> None:
+        self.graphs = graphs or Graphs()
         self.env = env
         self.policy = policy
         self.length = length
@@ -155,10 +187,27 @@ class Collector:
         self.on_step = on_step
         self.generator = torch.Generator(device=env.spec.device)
         self.timing = Timing()
+        self._in_env = 0.0  # seconds of this rollout
         self._obs: Tensor | None = None
         self._mask: Tensor | None = None  # of the legal choices after _obs
         self._state = policy.initial_state(env.spec.num_envs, env.spec.device)
         self._fresh = torch.ones(env.spec.num_envs, dtype=torch.bool, device=env.spec.device)
+        self.use(env)
+
+    def use(self, env: VecEnv) -> None:
+        """Step these environments from here on; `restart` comes next."""
+        self.env = env
+        generators = [self.generator]
+        if env.spec.capturable and env.generator is not None:
+            generators.append(env.generator)
+        self._steps = self.graphs.capture("rollout", self._take_steps, generators, self._not_captured())
+
+    def _not_captured(self) -> str | None:
+        if not self.env.spec.gives_next_obs:
+            return "environments are stepped on the host"
+        if not self.env.spec.capturable:
+            return "the environment says of itself that it is not capturable"
+        return None if self.policy.capturable else "the noise of exploration has a memory on the host"
 
     def restart(self, seed: int) -> None:
         """Reset every environment and draw from `seed` from here on.
@@ -167,8 +216,9 @@ class Collector:
             EnvError: an environment failed.
         """
         self.on_step("env reset")
-        self.generator = generator(seed, "act", self.first_index, device=self.env.spec.device)
-        self._obs = self.env.reset(seed, self.first_index).clone()
+        self.generator.manual_seed(derive(seed, "act", self.first_index))
+        obs = self.env.reset(seed, self.first_index)
+        self._obs = obs.clone() if self._obs is None else self._obs.copy_(obs)
         self._mask = self.env.first_mask() if self.policy.masked else None
         self._fresh.fill_(True)
 
@@ -181,15 +231,22 @@ class Collector:
         """
         if self._obs is None:
             raise RuntimeError("restart() comes before collect()")
+        if self.env.spec.capturable:
+            self.on_step("env step")  # a graph asks nobody
+        started, self._in_env = time.perf_counter(), 0.0
+        self._steps(self._obs, into)
+        self.env.verify()
+        self.timing = Timing(self._in_env, time.perf_counter() - started - self._in_env)
+
+    def _take_steps(self, first: Tensor, into: Buffers) -> None:
+        """What `collect` does, from the observations `first` (N, *obs) on, which become those after the last step."""
         env, policy, clock = self.env, self.policy, time.perf_counter
         noise = policy.rollout_noise(self.length, env.spec.num_envs, self.generator, env.spec.device)
         obs, action, reward = into.obs, into.action, into.reward
-        extras, game = list(into.extras.items()), into.game
+        extras, game, following = list(into.extras.items()), into.game, into.next_obs
         finals = [0] * env.spec.num_envs
         plain, mask, state = policy.plain, self._mask, self._begin(into)
-        in_env = 0.0
-        started = clock()
-        obs[0].copy_(self._obs)
+        obs[0].copy_(first)
         for t in range(self.length):
             if plain:
                 chosen, beside = policy.act(obs[t], noise[t])
@@ -203,7 +260,7 @@ class Collector:
             self.on_step("env step")
             before = clock()
             step = env.step(chosen)
-            in_env += clock() - before
+            self._in_env += clock() - before
             obs[t + 1].copy_(step.obs)
             reward[t].copy_(step.reward)
             into.terminated[t].copy_(step.terminated)
@@ -212,19 +269,19 @@ class Collector:
             if step.game is not None and game is not None:
                 game.reward[t].copy_(step.game.reward)
                 game.over[t].copy_(step.game.over)
+            if step.next_obs is not None and following is not None:
+                following[t].copy_(step.next_obs)
             if step.final_obs is not None:
-                for n, last in step.final_obs.items():
-                    into.final_obs[n, finals[n]].copy_(last)
-                    into.final_step[n, finals[n]] = t
-                    finals[n] += 1
+                into.keep_finals(step.final_obs, t, finals)
             if not plain:
                 mask = step.mask
                 self._forget(step, state)
         self._mask = mask.clone() if mask is not None else None
-        self._state = state
-        into.final_count.copy_(torch.tensor(finals))
-        self._obs.copy_(obs[self.length])
-        self.timing = Timing(in_env, clock() - started - in_env)
+        if state is not None and self._state is not None:
+            self._state.copy_(state)
+        if into.final_count is not None:
+            into.final_count.copy_(torch.tensor(finals))
+        first.copy_(obs[self.length])
 
     def _begin(self, into: Buffers) -> Tensor | None:
         """The state to act from, which is noted."""
@@ -239,7 +296,10 @@ class Collector:
         """Where the next observation begins an episode, nothing is remembered of the one before."""
         if state is None:
             return
-        torch.logical_not(step.valid, out=self._fresh)
+        if step.next_obs is not None:
+            torch.logical_or(step.terminated, step.truncated, out=self._fresh)
+        else:
+            torch.logical_not(step.valid, out=self._fresh)
         if step.final_obs is not None:
             self._fresh[list(step.final_obs)] = True
         state.masked_fill_(self._fresh.unsqueeze(-1), 0.0)

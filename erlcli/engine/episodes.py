@@ -1,11 +1,14 @@
 """Returns and lengths of training episodes, from the rollouts alone: the same for every sampler, and for one learner
 with all environments as for several that share them.
 
-Dimension letters: T time steps, N environments.
+Rollouts may be on a GPU, which is never waited for: which episodes ended is not looked up but masked.
+
+Dimension letters: T time steps, N environments, W `WINDOW`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,64 +20,29 @@ from erlcli.core.types import Rollout
 WINDOW = 100  # episodes that the training return is averaged over, the field's habit
 
 
-class EpisodeTracker:
-    """Follows N environments over rollouts.
-
-    Args:
-        num_envs: N, of this learner.
-        collective: the group of learners.
+@dataclass(frozen=True)
+class Episodes:
+    """What is known of them on the host.
 
     Attributes:
-        episodes: ended so far, of all learners, as are the others.
-        returns: of the last `WINDOW` episodes.
+        episodes: ended so far.
+        returns: of the last `WINDOW` episodes, in order of time.
         lengths: of the same.
     """
 
-    def __init__(self, num_envs: int, collective: Collective = ALONE) -> None:
-        self._collective = collective
-        self.episodes = 0
-        self.returns: list[float] = []
-        self.lengths: list[int] = []
-        self._return = torch.zeros(num_envs, dtype=torch.float64)
-        self._length = torch.zeros(num_envs, dtype=torch.int64)
+    episodes: int
+    returns: list[float]
+    lengths: list[int]
 
-    def add(self, rollout: Rollout) -> None:
-        """Take in a rollout; its rows that are not valid count for nothing.
+    @staticmethod
+    def of(numbers: Tensor) -> Episodes:
+        """What `EpisodeTracker.numbers` has given, on the CPU."""
+        count = int(numbers[0])
+        rings = numbers[1:].view(2, WINDOW)
+        ordered = rings[:, :count] if count <= WINDOW else rings.roll(-(count % WINDOW), dims=1)
+        return Episodes(count, ordered[0].tolist(), ordered[1].to(torch.int64).tolist())
 
-        Where it is trained on other rewards or ends than the game's own, the game's count.
-        """
-        game = rollout.game
-        ended = (rollout.terminated | rollout.truncated if game is None else game.over & rollout.valid).cpu()
-        reward = rollout.reward if game is None else game.reward
-        totals = reward.masked_fill(~rollout.valid, 0.0).cpu().to(torch.float64).cumsum(0)  # (T, N)
-        counts = rollout.valid.cpu().to(torch.int64).cumsum(0)
-        ends = ended.nonzero().tolist()  # in order of time, as the window wants it
-        taken_return, taken_count = torch.zeros_like(self._return), torch.zeros_like(self._length)
-        rows: list[tuple[int, float, int]] = []  # time of the end, return, length
-        for t, n in ends:
-            total = float(self._return[n] + totals[t, n] - taken_return[n])
-            rows.append((t, total, int(self._length[n] + counts[t, n] - taken_count[n])))
-            self._return[n] = 0.0
-            self._length[n] = 0
-            taken_return[n], taken_count[n] = totals[t, n], counts[t, n]
-        self._return += totals[-1] - taken_return
-        self._length += counts[-1] - taken_count
-        self._take_in(rows)
-
-    def _take_in(self, rows: list[tuple[int, float, int]]) -> None:
-        """Add the episodes that ended in a rollout, in order of time, to the window; with the other learners' ones."""
-        told = self._collective.gather([len(rows), rows[-WINDOW:]])
-        self.episodes += sum(count for count, _ in told)
-        ended = sorted((row for _, newest in told for row in newest), key=lambda row: row[0])
-        self.returns = [*self.returns, *(row[1] for row in ended)][-WINDOW:]
-        self.lengths = [*self.lengths, *(row[2] for row in ended)][-WINDOW:]
-
-    def restart(self) -> None:
-        """Every environment was reset: open episodes never count."""
-        self._return.zero_()
-        self._length.zero_()
-
-    def metrics(self) -> dict[str, float | Tensor]:
+    def metrics(self) -> dict[str, float]:
         """Means over the window; nothing before the first episode ends."""
         if not self.returns:
             return {}
@@ -83,12 +51,117 @@ class EpisodeTracker:
             "episode/length": sum(self.lengths) / len(self.lengths),
         }
 
+
+class EpisodeTracker:
+    """Follows N environments over rollouts, on the device where these are.
+
+    Args:
+        num_envs: N, of this learner.
+        collective: the group of learners, whose episodes all count.
+    """
+
+    def __init__(self, num_envs: int, collective: Collective = ALONE) -> None:
+        self._collective = collective
+        self._return = torch.zeros(num_envs, dtype=torch.float64)  # of open episodes
+        self._length = torch.zeros(num_envs, dtype=torch.int64)
+        self._count = torch.zeros((), dtype=torch.int64)
+        # Episode k is at k % W; what is of no episode is written behind.
+        self._returns = torch.zeros(WINDOW + 1, dtype=torch.float64)
+        self._lengths = torch.zeros(WINDOW + 1, dtype=torch.int64)
+
+    def add(self, rollout: Rollout) -> None:
+        """Take in a rollout; its rows that are not valid count for nothing.
+
+        Where it is trained on other rewards or ends than the game's own, the game's count.
+        """
+        self._move(rollout.reward.device)
+        game, valid = rollout.game, rollout.valid
+        ended = rollout.terminated | rollout.truncated if game is None else game.over & valid
+        reward = rollout.reward if game is None else game.reward
+        time = torch.arange(len(reward), device=reward.device).unsqueeze(1)
+        last = torch.where(ended, time, -1).cummax(0).values  # (T, N) the last end up to and with each step
+        totals = reward.masked_fill(~valid, 0.0).to(torch.float64).cumsum(0)
+        returns = _sums(self._return, totals, last)
+        lengths = _sums(self._length, valid.to(torch.int64).cumsum(0), last)
+        if self._collective.world_size > 1:
+            ended, returns, lengths = self._of_all(ended, returns, lengths)
+        self._take_in(ended, returns, lengths)
+
+    def _of_all(self, ended: Tensor, returns: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What `_take_in` is to be given of all learners' episodes; they wait for each other, and so for the device."""
+        places = ended.nonzero(as_tuple=True)
+        mine = list(zip(places[0].tolist(), returns[places].tolist(), lengths[places].tolist(), strict=True))
+        told = self._collective.gather([len(mine), mine[-WINDOW:]])
+        newest = sorted((row for _, rows in told for row in rows), key=lambda row: row[0])
+        self._count += sum(count for count, _ in told) - len(newest)  # none of the others would stay in the window
+        device, numbers = ended.device, list(zip(*newest, strict=True)) or [(), (), ()]
+        return (
+            torch.ones(len(newest), dtype=torch.bool, device=device),
+            torch.tensor(numbers[1], dtype=torch.float64, device=device),
+            torch.tensor(numbers[2], dtype=torch.int64, device=device),
+        )
+
+    def _take_in(self, ended: Tensor, returns: Tensor, lengths: Tensor) -> None:
+        """Add the episodes that ended in a rollout, all of one shape, to the window in order of time."""
+        ended = ended.flatten()
+        if not len(ended):
+            return
+        rank = ended.cumsum(0)
+        kept = ended & (rank > rank[-1] - WINDOW)
+        slot = torch.where(kept, (self._count + rank - 1) % WINDOW, WINDOW)
+        self._returns.scatter_(0, slot, returns.flatten())
+        self._lengths.scatter_(0, slot, lengths.flatten())
+        self._count += rank[-1]
+
+    def restart(self) -> None:
+        """Every environment was reset: open episodes never count."""
+        self._return.zero_()
+        self._length.zero_()
+
+    def numbers(self) -> Tensor:
+        """(1 + 2 W) float64 for `Episodes.of`, which can be read back without a sync."""
+        return torch.cat([self._count.view(1).to(torch.float64), self._returns[:-1], self._lengths[:-1]])
+
+    def now(self) -> Episodes:
+        """What is known; waits for the device."""
+        return Episodes.of(self.numbers().cpu())
+
     def state_dict(self) -> dict[str, Any]:
         """JSON values; open episodes are left out, since a restart point resets them."""
-        return {"episodes": self.episodes, "returns": self.returns, "lengths": self.lengths}
+        now = self.now()
+        return {"episodes": now.episodes, "returns": now.returns, "lengths": now.lengths}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`."""
-        self.episodes = int(state["episodes"])
-        self.returns = [float(x) for x in state["returns"]]
-        self.lengths = [int(x) for x in state["lengths"]]
+        count, returns = int(state["episodes"]), state["returns"]
+        places = [(count - len(returns) + i) % WINDOW for i in range(len(returns))]
+        self._count.fill_(count)
+        self._returns[places] = torch.tensor(returns, dtype=torch.float64, device=self._returns.device)
+        self._lengths[places] = torch.tensor(state["lengths"], dtype=torch.int64, device=self._lengths.device)
+
+    def _move(self, device: torch.device) -> None:
+        if self._return.device != device:
+            for name, value in list(vars(self).items()):
+                if isinstance(value, Tensor):
+                    setattr(self, name, value.to(device))
+
+
+def _sums(carry: Tensor, totals: Tensor, last: Tensor) -> Tensor:
+    """Sums of episodes up to and with each step.
+
+    Args:
+        carry: (N,) sums of the episodes that were open before the rollout; becomes those of the ones open after it.
+        totals: (T, N) sums since the start of the rollout.
+        last: (T, N) the last end up to and with each step, -1 where there is none.
+
+    Returns:
+        (T, N).
+    """
+    before = torch.cat([torch.full_like(last[:1], -1), last[:-1]])  # where the episode before ended
+    first = before < 0
+    taken = totals.gather(0, before.clamp(min=0)).masked_fill(first, 0)
+    sums = torch.where(first, carry, 0) + totals - taken
+    none = last[-1] < 0
+    taken = totals.gather(0, last[-1:].clamp(min=0)).squeeze(0).masked_fill(none, 0)
+    carry.copy_(torch.where(none, carry, 0) + (totals[-1] - taken))
+    return sums

@@ -70,6 +70,16 @@ class Scores:
         }
 
 
+def not_finite(action: torch.Tensor) -> DivergedError:
+    """The error for a policy's action that is NaN or infinite."""
+    return DivergedError(
+        "the policy gives an action that is NaN or infinite",
+        expected="finite actions for finite observations",
+        found=f"{action.flatten().tolist()!r:.100}",
+        remedy="evaluate an earlier checkpoint: --checkpoint STEPS",
+    )
+
+
 @dataclass
 class _Seat:
     """One environment, and what it has to play.
@@ -130,6 +140,7 @@ class Evaluation:
             raise
         self.spec = EnvSpec(obs, action, 1, mask=reader.width if reader is not None else 0)
         self._readers = [reader.of(env) for env in self.envs] if reader is not None else []
+        self.render_modes = list(env.metadata.get("render_modes") or [])
         self.fps = float(env.metadata.get("render_fps") or DEFAULT_FPS)
         self._map = ActionMap(action)
 
@@ -217,12 +228,7 @@ class Evaluation:
                 raw, state = policy.step_greedy(obs, torch.from_numpy(mask) if self._readers else None, state)
             actions: NDArray[Any] = self._map(raw).numpy()
         if raw.is_floating_point() and not bool(torch.isfinite(raw).all()):
-            raise DivergedError(
-                "the policy gives an action that is NaN or infinite",
-                expected="finite actions for finite observations",
-                found=f"{raw.flatten().tolist()!r:.100}",
-                remedy="evaluate an earlier checkpoint: --checkpoint STEPS",
-            )
+            raise not_finite(raw)
         return actions, state
 
     def _reset(self, seat: _Seat, episode: int, row: NDArray[Any], mask: NDArray[np.bool_]) -> None:

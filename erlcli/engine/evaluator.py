@@ -19,7 +19,8 @@ from torch import Tensor
 
 from erlcli.engine import build, checkpoint
 from erlcli.engine.child import give_way, leave_now, on_orphaned
-from erlcli.engine.evaluate import Evaluation, Scores
+from erlcli.engine.evaluate import Scores
+from erlcli.engine.evaluate_torch import make_evaluation
 from erlcli.engine.failures import Interrupted, run_child
 from erlcli.engine.film import Filmer, Subject
 from erlcli.engine.recorder import Recorder
@@ -54,10 +55,9 @@ class Evaluator:
         section = recipe.eval
         config = env_config(recipe.env, min(section.num_envs, section.episodes))
         position = PositionLog(layout.position(PROCESS))
-        self.evaluation = Evaluation(config, section.seed, position=position)
+        self.evaluation = make_evaluation(config, section.seed, position)
         self.policy = build.policy(recipe, self.evaluation.spec)
-        modes = list(self.evaluation.envs[0].metadata.get("render_modes") or [])
-        self.filmer = Filmer(layout, recipe, self.beat, position, modes, stop.is_set)
+        self.filmer = Filmer(layout, recipe, self.beat, position, self.evaluation.render_modes, stop.is_set)
         self.subject: Subject | None = None  # the policy as it was last evaluated
         earlier = Curve(layout.evals)
         earlier.refresh()

@@ -138,22 +138,26 @@ def assemble(
     """Environments, algorithm and loop, restored from the newest whole checkpoint."""
     engine, length = recipe.engine, recipe.algorithm.rollout_length
     rank, num_envs = collective.rank, recipe.envs_per_learner
+    build.check_placement(recipe)
+    build.configure_cuda(recipe, device)
+    graphs = build.graphs(recipe, device, events)
     sampler: Sampler
     if engine.workers:
         beat.progress("env make")
         spec = SharedSampler.spec_of(recipe)
         beat.progress("building")
-        algorithm = build.algorithm(recipe, spec, device, collective)
+        algorithm = build.algorithm(recipe, spec, device, collective, graphs)
         sampler = SharedSampler(layout, recipe, algorithm.policy, beat, events, stop, spec, rank)
     else:
         threads = None if engine.env_threads == "auto" else engine.env_threads
-        config = env_config(recipe.env, num_envs, threads)
+        config = env_config(recipe.env, num_envs, threads, str(device))
         beat.progress("env make")
         position = PositionLog(layout.position(name_of(rank)))
-        sampler = InlineSampler(config, length, beat, events, stop, engine.max_restarts, position, rank * num_envs)
+        first, restarts = rank * num_envs, engine.max_restarts
+        sampler = InlineSampler(config, length, beat, events, stop, restarts, position, first, graphs)
         beat.progress("building")
         spec = sampler.spec
-        algorithm = build.algorithm(recipe, spec, device, collective)
+        algorithm = build.algorithm(recipe, spec, device, collective, graphs)
     try:
         loop = Loop(layout, recipe, algorithm, sampler, beat, events, stop, attempt, collective)
         loop.device = device

@@ -18,6 +18,7 @@ from erlcli.engine import checkpoint
 from erlcli.engine.checkpoint import Checkpoint
 from erlcli.engine.episodes import EpisodeTracker
 from erlcli.engine.failures import Interrupted
+from erlcli.engine.metric_rows import MetricRows
 from erlcli.engine.plan import Plan
 from erlcli.engine.replay_parts import ReplaySpool
 from erlcli.engine.requests import Requests
@@ -25,7 +26,7 @@ from erlcli.engine.samplers import Sampler
 from erlcli.engine.sharing import check_equal, first_does, give_out
 from erlcli.errors import DamagedError
 from erlcli.recipe.load import AnyRecipe
-from erlcli.runs.jsonl import Appender, Row
+from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.writer import EventLog, Heartbeat
 
@@ -112,7 +113,7 @@ class Loop:
         self.plan = Plan.of(recipe)
         self.counters = Counters()
         self.episodes = EpisodeTracker(recipe.envs_per_learner, self.collective)
-        self.rows = Appender(layout.metrics)
+        self.rows = MetricRows(layout.metrics)
         self.clock = Clock()
         self._since: tuple[float, float | None] = (time.monotonic(), None)  # start, and since when it stands still
         self._unlogged: dict[str, Any] | None = None
@@ -135,6 +136,7 @@ class Loop:
         try:
             self._train()
         finally:
+            self.rows.write(wait=False)
             if self.spool is not None:
                 self.spool.close()
 
@@ -153,6 +155,7 @@ class Loop:
             self._log()
         if not self.saved_here:
             self.save(planned=False)
+        self.rows.write(wait=True)
         if self.requests is not None:
             self.requests.close(self)
 
@@ -193,7 +196,7 @@ class Loop:
         metrics = self.algorithm.update(rollout.to(self.device), progress)
         if self.spool is not None:
             self.spool.spill()
-        taken = self.collective.sum(int(rollout.valid.sum()))
+        taken = self.collective.sum(rollout.num_steps)
         counters.version += 1
         counters.steps += taken
         clock.steps += taken
@@ -228,20 +231,19 @@ class Loop:
 
     def _log(self) -> None:
         """A metric row for the last update; of losses and the like, what is not equal in all learners is averaged."""
-        last, self._unlogged = self._unlogged or {}, None
-        metrics = _average(self.collective.gather({name: _number(value) for name, value in last.items()}))
+        metrics, self._unlogged = self._unlogged or {}, None
+        if self.collective.world_size > 1:
+            metrics = _average(self.collective.gather({name: _number(value) for name, value in metrics.items()}))
         if not self.collective.leads:
             return
-        row: Row = {
+        head: Row = {
             "attempt": self.attempt,
             "steps": self.counters.steps,
             "version": self.counters.version,
             "updates": self.algorithm.updates,
-            "episodes": self.episodes.episodes,
         }
-        row |= {**self.episodes.metrics(), **metrics}
-        row |= {"time/seconds": round(self.seconds, 3), "time/wall": round(time.time(), 3)}
-        self.rows.append(row | self.clock.metrics())
+        times = {"time/seconds": round(self.seconds, 3), "time/wall": round(time.time(), 3), **self.clock.metrics()}
+        self.rows.add(head, self.episodes.numbers(), metrics, times)
         self.clock = Clock()
 
     @property
@@ -263,6 +265,7 @@ class Loop:
             self.clock.started += waited
 
     def _snapshot(self) -> None:
+        self.algorithm.settle()
         if not self.collective.leads:
             return
         facts = {
@@ -286,6 +289,7 @@ class Loop:
             PeerLostError: the same, in the learners that don't write.
         """
         self.beat.progress("checkpoint")
+        self.algorithm.settle()
         check_equal(self.algorithm, self.collective)
         first_does(self.collective, lambda: self._write(planned=planned, changed=changed))
         self._checkpointed_version = self.counters.version

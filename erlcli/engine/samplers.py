@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from erlcli.core.graphs import Graphs
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Rollout
@@ -113,6 +114,7 @@ class InlineSampler(Sampler):
         max_restarts: failures in a row that are healed by making the environments anew.
         position: told of every call into an environment.
         first_index: number of its first environment within the run.
+        graphs: captures rollouts.
     """
 
     def __init__(
@@ -125,12 +127,14 @@ class InlineSampler(Sampler):
         max_restarts: int,
         position: PositionLog | None = None,
         first_index: int = 0,
+        graphs: Graphs | None = None,
     ) -> None:
         self.config = config
         self.length = length
         self.env = make_vec_env(config, position)
         self._position = position
         self._first_index = first_index
+        self._graphs = graphs
         self.spec = self.env.spec
         self.timing = Timing()
         self._beat = beat
@@ -146,7 +150,7 @@ class InlineSampler(Sampler):
         """See `Sampler.restart`."""
         self._version, self._seed = version, seed
         if self._collector is None:
-            self._collector = Collector(self.env, policy, self.length, self._first_index, self._on_step)
+            self._collector = Collector(self.env, policy, self.length, self._first_index, self._on_step, self._graphs)
             layout = rollout_layout(self.spec, policy, self.length, self.config.num_envs)
             device = self.spec.device
             self._buffers = Buffers({k: torch.zeros(s, dtype=d, device=device) for k, (s, d) in layout.items()})
@@ -168,7 +172,8 @@ class InlineSampler(Sampler):
 
     def _heal(self, error: EnvError, collector: Collector) -> None:
         """Make the environments anew, unless they never worked or failed too often."""
-        if not self._failures.may_restart():
+        # What a GPU tells of a rollout comes after it was learnt from.
+        if self.spec.device.type == "cuda" or not self._failures.may_restart():
             raise error
         self._events.write(
             "env_restart",
@@ -178,7 +183,7 @@ class InlineSampler(Sampler):
         )
         self.env.close()
         self.env = make_vec_env(self.config, self._position)
-        collector.env = self.env
+        collector.use(self.env)
         collector.restart(derive(self._seed, "env_restart", self._version, self._failures.count))
 
     def send(self, policy: Policy, version: int) -> None:

@@ -167,7 +167,7 @@ class Work:
             beat: told of every step.
             attempt: of the member's run.
         """
-        from erlcli.engine.evaluate import Evaluation
+        from erlcli.engine.evaluate_torch import make_evaluation
         from erlcli.envs.config import env_config
         from erlcli.envs.position import PositionLog
 
@@ -176,7 +176,7 @@ class Work:
         scoring = order["kind"] == "slice"
         position = PositionLog(self.layout.position(PROCESS)) if scoring else None
         config = env_config(recipe.env, min(recipe.eval.num_envs, episodes))
-        evaluation = Evaluation(config, seed, position=position)
+        evaluation = make_evaluation(config, seed, position)
         told = time.monotonic()
 
         def progress(_: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 
-from erlcli.envs import families, novel
+from erlcli.envs import families, novel, torch_find
 from erlcli.envs.config import ENVPOOL_IDS
 
 # Package of the entry point -> (family, module that has to be importable, what installs it).
@@ -21,6 +21,7 @@ _FAMILIES = {
     "gymnasium.envs.toy_text": ("Toy text", "gymnasium", "gymnasium"),
     "gymnasium.envs.phys2d": ("phys2d", "jax", "jax"),
     "gymnasium.envs.tabular": ("tabular", "jax", "jax"),
+    "erlcli.envs.torch_single": ("Tensors, all copies stepped at once", "torch", "torch"),
     "erlcli.envs": ("Partial observation", "gymnasium", "gymnasium"),
 }
 # Gymnasium registers names that only say where an environment went.
@@ -58,6 +59,7 @@ class Entry:
 def catalogue(search: str = "") -> list[Entry]:
     """The registered environments whose id holds `search`, whatever its case; by family, then id."""
     novel.register()
+    torch_find.register()
     families.register_installed()
     latest: dict[str, int] = {}
     for env_id in gymnasium.registry:
@@ -99,7 +101,7 @@ def _family(namespace: str | None, entry: str | Callable[..., Any] | None) -> tu
     else:
         module = str(entry).partition(":")[0]
     for package, (family, wanted, install) in _FAMILIES.items():
-        if module.startswith(f"{package}."):
+        if f"{module}.".startswith(f"{package}."):
             return family, None if _importable(wanted) else install
     top = module.partition(".")[0]
     return namespace or top, None if _importable(top) else top

@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from erlcli.envs.torch_source import is_torch_env
+
 # Ids whose dynamics, rewards, spaces and time limits in envpool are those of gymnasium under the same name.
 ENVPOOL_IDS = frozenset(
     {
@@ -18,6 +20,7 @@ ENVPOOL_IDS = frozenset(
 )  # fmt: skip
 
 
+TORCH_NAMESPACE = "torch/"  # of ids whose environments are tensors
 FRAMES = 108_000  # of a game, half an hour: the field's habit
 
 
@@ -44,6 +47,7 @@ class EnvConfig:
         threads: CPU threads of envpool; None for all cores.
         action_masks: where masks of legal actions are looked for: `auto`, `info` or `off`.
         atari: preprocessing of an Atari game; None for an env that is taken as it is.
+        device: where environments that are tensors live; others live on the CPU.
     """
 
     id: str
@@ -56,6 +60,7 @@ class EnvConfig:
     threads: int | None = None
     action_masks: str = "auto"
     atari: AtariConfig | None = None
+    device: str = "cpu"
 
     @property
     def limit(self) -> int | None:
@@ -83,7 +88,11 @@ def choose_backend(config: EnvConfig) -> tuple[str, str]:
     """
     if config.backend != "auto":
         return config.backend, "the recipe asks for it"
+    if config.id.startswith(TORCH_NAMESPACE):
+        return "torch", "all copies of it are stepped at once, as tensors"
     if ":" in config.id:
+        if is_torch_env(config.id):
+            return "torch", "the env is a TorchEnv"
         return "gymnasium", "the env is a Python class"
     if config.id not in ENVPOOL_IDS and not (config.atari is not None and config.id.startswith("ALE/")):
         return "gymnasium", f"envpool is not known to have {config.id} as gymnasium has it"
@@ -116,13 +125,27 @@ def envpool_refusal(config: EnvConfig) -> str | None:
     return None
 
 
-def env_config(section: Any, num_envs: int, threads: int | None = None) -> EnvConfig:  # noqa: ANN401 - EnvSection
+def torch_refusal(config: EnvConfig) -> str | None:
+    """What in `config` environments that are tensors can't do; None where they can do all."""
+    if config.wrappers:
+        return "env.wrappers are gymnasium's"
+    if config.frame_stack > 1:
+        return "env.frame_stack is done by gymnasium's wrapper"
+    if config.atari is not None:
+        return "env.atari is for Atari games"
+    if config.action_masks == "info":
+        return 'env.action_masks = "info" reads what gymnasium envs tell beside an observation'
+    return None
+
+
+def env_config(section: Any, num_envs: int, threads: int | None = None, device: str = "cpu") -> EnvConfig:  # noqa: ANN401 - EnvSection
     """An `[env]` section (any object with its fields) with `num_envs` environments.
 
     Args:
         section: `recipe.schema.EnvSection`, which this layer may not import.
         num_envs: environments of this process.
         threads: CPU threads of envpool.
+        device: of environments that are tensors.
     """
     wrappers = tuple((w, {}) if isinstance(w, str) else (w.path, w.kwargs) for w in section.wrappers)
     return EnvConfig(
@@ -136,4 +159,5 @@ def env_config(section: Any, num_envs: int, threads: int | None = None) -> EnvCo
         threads,
         section.action_masks,
         AtariConfig(**section.atari.model_dump()) if section.atari is not None else None,
+        device,
     )

@@ -52,6 +52,8 @@ class EnvpoolVecEnv:
         RecipeError: envpool is not installed, has no such id, or can't do what the config asks for.
     """
 
+    generator: torch.Generator | None = None  # every environment draws from its own
+
     def __init__(self, config: EnvConfig, position: PositionLog | None = None) -> None:
         self.config = config
         self._position = position or PositionLog()
@@ -130,6 +132,9 @@ class EnvpoolVecEnv:
             torch.from_numpy(valid),
             game=game,
         )
+
+    def verify(self) -> None:
+        """See `VecEnv.verify`; every step has looked."""
 
     def close(self) -> None:
         """See `VecEnv.close`."""

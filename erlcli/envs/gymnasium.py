@@ -45,6 +45,8 @@ class GymnasiumVecEnv:
         EnvError: the env fails while it is made.
     """
 
+    generator: torch.Generator | None = None  # every environment draws from its own
+
     def __init__(self, config: EnvConfig, position: PositionLog | None = None) -> None:
         self.config = config
         self._position = position or PositionLog()
@@ -138,6 +140,9 @@ class GymnasiumVecEnv:
             elif self._readers:
                 self._read_mask(i, flags[2], "step")
         return self._step if final is None else replace(self._step, final_obs=final)
+
+    def verify(self) -> None:
+        """See `VecEnv.verify`; every step has looked."""
 
     def close(self) -> None:
         """See `VecEnv.close`."""

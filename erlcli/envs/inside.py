@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from erlcli.core.actions import ActionMap
+from erlcli.core.host_reads import HostReads
 from erlcli.core.seeding import derive
 from erlcli.core.types import ActionSpace, Box, Discrete, Step
 from erlcli.envs.check import CheckOptions
@@ -22,6 +23,7 @@ from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space
 from erlcli.envs.vecenv import VecEnv, make_vec_env
 
+COPIES = {"gymnasium": 1, "envpool": 16, "torch": 1024}  # whose speed is measured
 STEPS = 500  # of a vector of environments
 SPEED_SECONDS = 1.0
 
@@ -67,9 +69,10 @@ def autoreset(options: CheckOptions, backend: str, deterministic: bool, deadline
                 )
             ended = now.terminated | now.truncated
             ends += int(ended.sum())
-            final = (now.final_obs or {}).get(0)
+            final = (now.final_obs or {}).get(0) if now.next_obs is None else now.next_obs[0].clone()
             flags = bool(now.terminated[0]), bool(now.truncated[0])
             rows.append((action[0], now.obs[0].clone(), float(now.reward[0]), *flags, final))
+        vec.verify()
     finally:
         vec.close()
     text = f"{backend}, 3 envs, {len(rows)} steps each: {ends} episodes ended"
@@ -90,6 +93,9 @@ def _wrong_end(now: Step, ended_before: Tensor, backend: str) -> str | None:
         return "an episode both terminated and truncated"
     if backend == "envpool":
         return None if bool((now.valid == ~ended_before).all()) else "the reset rows are not where episodes ended"
+    if backend == "torch":
+        moved = (now.next_obs != now.obs).reshape(len(ended), -1).any(1) if now.next_obs is not None else ended
+        return None if not bool((moved & ~ended).any()) else "an episode that goes on was reset"
     indices = set(ended.nonzero().flatten().tolist())
     return None if set(now.final_obs or {}) == indices else "last observations don't match the ended episodes"
 
@@ -117,6 +123,27 @@ def _departure(config: EnvConfig, seed: int, first: Tensor, rows: list[Any]) -> 
     finally:
         env.close()
     return None
+
+
+def host_reads(options: CheckOptions) -> Finding:
+    """Whether a step of the torch backend looks at values of tensors, which on a GPU makes everything wait.
+
+    Raises:
+        EnvError: the env failed.
+    """
+    vec = make_vec_env(replace(options.config, backend="torch", num_envs=3))
+    vec.reset(options.seed)
+    action = policy_actions(vec.spec.action, 3, torch.Generator().manual_seed(options.seed))
+    with HostReads() as watch:
+        vec.step(action)
+    vec.close()
+    if not watch.found:
+        return Finding("tensors", "ok", "a step is tensor operations alone, and never looks at a value")
+    text = f"a step looks at values of tensors: {', '.join(dict.fromkeys(map(str, watch.found)))}"
+    remedy = "write it with torch.where and the like: on a GPU every look waits for all that was started before"
+    if vec.spec.capturable:
+        remedy += "; or set capturable = False in the class"
+    return Finding("tensors", "warn", text, remedy)
 
 
 def episodes(config: EnvConfig, env: Env, seen: Played) -> Iterator[Finding]:
@@ -180,13 +207,15 @@ def speed(options: CheckOptions, backends: tuple[str, ...]) -> Finding:
     rates: dict[str, float] = {}
     parts = []
     for backend in backends:
-        count = 1 if backend == "gymnasium" else 16
+        count = COPIES[backend]
         vec = make_vec_env(replace(options.config, backend=backend, num_envs=count))
         try:
             rates[backend] = _rate(vec, options.seed)
         finally:
             vec.close()
-        where = "in one process" if backend == "gymnasium" else "in 16 envs on all cores"
+        where = {"gymnasium": "in one process", "envpool": f"in {count} envs on all cores"}.get(
+            backend, f"in {count:,} copies on the CPU"
+        )
         parts.append(f"{backend} {rates[backend]:,.0f} steps/s {where}")
     remedy = None
     if options.config.id in ENVPOOL_IDS and "envpool" not in backends:

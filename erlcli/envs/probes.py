@@ -26,6 +26,7 @@ from erlcli.envs.parts import left_out
 from erlcli.envs.play import Env, Fault, Issue, Played, difference, issues, play, raised, reset, same, trace
 from erlcli.envs.single import as_box, make_env, make_own_env
 from erlcli.envs.spaces import action_space, describe, obs_box
+from erlcli.envs.torch_single import SingleTorchEnv
 from erlcli.envs.vecenv import make_vec_env
 from erlcli.errors import EnvError, ErlError, RecipeError
 
@@ -112,27 +113,35 @@ def _of_error(name: str, error: ErlError) -> Finding:
 def _make(subject: Subject) -> Iterator[Finding]:
     config = subject.options.config
     only_in_pool = config.backend == "envpool" and ":" not in config.id and config.id not in gymnasium.registry
-    if choose_backend(config)[0] == "envpool":
+    backend = choose_backend(config)[0]
+    if backend == "envpool":
         subject.backends = ("envpool",) if only_in_pool else ("gymnasium", "envpool")
+    if backend == "torch":
+        subject.backends = ("torch",)
     before = time.monotonic()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            if "envpool" in subject.backends:
-                make_vec_env(replace(config, backend="envpool", num_envs=1)).close()
+            for other in {"envpool", "torch"} & set(subject.backends):
+                make_vec_env(replace(config, backend=other, num_envs=1)).close()
             if not only_in_pool:
                 subject.own = make_own_env(config)
         except ErlError as error:
             yield _of_error("make", error)
             return
     seconds = time.monotonic() - before
-    kind = "envpool only" if subject.own is None else type(subject.own.unwrapped).__name__
+    kind = "envpool only" if subject.own is None else _class_name(subject.own)
     yield Finding("make", "ok", f"{kind}, in {seconds:.1f} s", details={"seconds": seconds})
     for text in dict.fromkeys(str(w.message) for w in told if "WARN: " in str(w.message)):
         plain = re.sub(r"\x1b\[[0-9;]*m", "", text).removeprefix("WARN: ")
         if "precision lowered" in plain:
             continue  # a matter of how bounds were written
         yield Finding("make", "warn", plain, "follow that advice of gymnasium's")
+
+
+def _class_name(env: Env) -> str:
+    inner = env.unwrapped
+    return type(inner.torch_env if isinstance(inner, SingleTorchEnv) else inner).__name__
 
 
 def _spaces(subject: Subject) -> Iterator[Finding]:
@@ -270,6 +279,8 @@ def _seeding(subject: Subject) -> Iterator[Finding]:
 def _autoreset(subject: Subject) -> Iterator[Finding]:
     for backend in subject.backends:
         yield inside.autoreset(subject.options, backend, subject.deterministic, subject.until(0.1))
+    if "torch" in subject.backends:
+        yield inside.host_reads(subject.options)
 
 
 def _episodes(subject: Subject) -> Iterator[Finding]:

@@ -19,12 +19,14 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TimeLimit
 
-from erlcli.envs import families, novel
+from erlcli.envs import families, novel, torch_find
 from erlcli.envs.atari import AtariGame
 from erlcli.envs.config import AtariConfig, EnvConfig
 from erlcli.envs.masks import MaskTakenOut
 from erlcli.envs.parts import PackObservation, wants_packing
 from erlcli.envs.spaces import obs_box
+from erlcli.envs.torch_env import TorchEnv
+from erlcli.envs.torch_single import SingleTorchEnv
 from erlcli.errors import EnvError, RecipeError
 
 
@@ -59,6 +61,16 @@ def make_own_env(
     return env
 
 
+def named(env_id: str) -> Any:  # noqa: ANN401 - whatever the user names
+    """What `package.module:name` or `file.py:name` refers to; None where gymnasium itself may know `module:Id`.
+
+    Raises:
+        RecipeError: there is no such file, module or name.
+        EnvError: importing it fails.
+    """
+    return _attribute(env_id, "env.id")
+
+
 def as_box(env: gymnasium.Env[Any, Any], config: EnvConfig) -> gymnasium.Env[Any, Any]:
     """The environment with the observations that algorithms see: one box, stacked where the config says so.
 
@@ -89,6 +101,7 @@ def as_box(env: gymnasium.Env[Any, Any], config: EnvConfig) -> gymnasium.Env[Any
 
 def _bare(config: EnvConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     novel.register()
+    torch_find.register()
     kwargs = dict(config.kwargs)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
@@ -96,8 +109,12 @@ def _bare(config: EnvConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]
     if ":" in config.id:
         target = _attribute(config.id, "env.id")
         if target is not None:
-            env = _call(partial(target, **kwargs), what)
             limit = config.max_episode_steps
+            if isinstance(target, type) and issubclass(target, TorchEnv):
+                env = _call(partial(SingleTorchEnv, target, **kwargs), what)
+                limit = limit or target.max_episode_steps
+            else:
+                env = _call(partial(target, **kwargs), what)
             return TimeLimit(env, limit) if limit is not None else env
     families.register(config.id)
     if config.max_episode_steps is not None:

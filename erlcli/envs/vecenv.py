@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from torch import Tensor
+from torch import Generator, Tensor
 
 from erlcli.core.types import EnvSpec, Step
 from erlcli.envs.config import EnvConfig, choose_backend
@@ -16,9 +16,11 @@ class VecEnv(Protocol):
 
     Attributes:
         spec: spaces, N, time limit, device.
+        generator: of all that a step draws, where `spec.capturable`; else None.
     """
 
     spec: EnvSpec
+    generator: Generator | None
 
     def reset(self, seed: int, first_index: int = 0) -> Tensor:
         """Start every environment anew.
@@ -47,6 +49,15 @@ class VecEnv(Protocol):
             EnvError: an environment failed.
         """
 
+    def verify(self) -> None:
+        """Called after each rollout: whether it gave finite numbers, where `step` does not look itself.
+
+        A GPU tells of the rollout before, while it works on this one.
+
+        Raises:
+            EnvError: they did not.
+        """
+
     def close(self) -> None:
         """Release everything; twice is fine."""
 
@@ -67,6 +78,10 @@ def make_vec_env(config: EnvConfig, position: PositionLog | None = None) -> VecE
         from erlcli.envs.envpool import EnvpoolVecEnv
 
         return EnvpoolVecEnv(config, position)
+    if backend == "torch":
+        from erlcli.envs.torch_vec import TorchVecEnv
+
+        return TorchVecEnv(config, position)
     from erlcli.envs.gymnasium import GymnasiumVecEnv
 
     return GymnasiumVecEnv(config, position)

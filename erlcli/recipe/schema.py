@@ -35,7 +35,8 @@ class TrainSection(Section):
         "auto",
         pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$",
         examples=["auto", "cpu", "cuda", "cuda:0"],
-        description="Where the learner computes; several learners take one GPU each from this one on.",
+        description="Where the learner computes, and environments of the torch backend are; several learners take one "
+        "GPU each from this one on.",
     )
 
 
@@ -66,12 +67,14 @@ class EnvSection(Section):
 
     id: str = Field(
         pattern=r"^\S(.*\S)?$",
-        examples=["CartPole-v1", "package.module:Class", "./file.py:Class"],
+        examples=["CartPole-v1", "package.module:Class", "./file.py:Class", "torch/CartPole-v1"],
         description="A registered gymnasium id, `package.module:Class`, or `./file.py:Class` beside the recipe.",
     )
-    backend: Literal["auto", "gymnasium", "envpool"] = Field(
+    backend: Literal["auto", "gymnasium", "envpool", "torch"] = Field(
         "auto",
-        description="auto takes envpool where it is installed and knows the id. Evaluation: gymnasium.",
+        description="torch steps all copies as tensors on train.device: ids in torch/ and subclasses of TorchEnv, for "
+        "which auto takes it. For others auto takes envpool where it is installed and knows the id, else gymnasium, "
+        "which evaluates both.",
     )
     num_envs: int = Field(
         8, ge=1, le=65536, description="Environments stepped together, over all learners and workers."
@@ -152,6 +155,16 @@ class EngineSection(Section):
     lag: int = Field(
         0, ge=0, le=1, description="1 lets workers collect the next rollout during an update (needs workers)."
     )
+    capture: Literal["auto", "off"] = Field(
+        "auto",
+        description="auto records rollouts and updates as CUDA graphs where the recipe allows it (its events tell); "
+        "off launches every operation by itself. Nothing on a CPU.",
+    )
+    precision: Literal["fp32", "tf32"] = Field(
+        "fp32",
+        description="Matrix products on a GPU: tf32 is faster and keeps 10 bits of a mantissa's 23, so that PPO's "
+        "ratios no longer start at 1 exactly. Nothing on a CPU.",
+    )
     threads: Count | Auto = Field("auto", description="CPU threads of the learner's tensor operations.")
     env_threads: Count | Auto = Field("auto", description="CPU threads of envpool, per process.")
     hang_seconds: float = Field(
@@ -165,12 +178,14 @@ class EngineSection(Section):
 
 
 class EvalSection(Section):
-    """Evaluation: a process of its own, with the deterministic policy, on gymnasium."""
+    """Evaluation: a process of its own, with the deterministic policy, on the CPU."""
 
     episodes: int = Field(100, ge=1, description="Episodes that crown a best policy or end the run.")
     probe_episodes: int = Field(20, ge=1, description="Episodes of the first look at a snapshot.")
     every_steps: Count | Auto = Field("auto", description="Steps between snapshots; auto is a 50th of the budget.")
-    num_envs: int = Field(10, ge=1, le=1024, description="Environments stepped together by the evaluator.")
+    num_envs: int = Field(
+        10, ge=1, le=1024, description="Environments stepped together by the evaluator; all where they are tensors."
+    )
     seed: int = Field(1, ge=0, lt=2**63, description="Of the fixed set of episodes; never shared with training.")
     keep_snapshots: bool = Field(False, description="Keep all snapshots instead of only those still to evaluate.")
 

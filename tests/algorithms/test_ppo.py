@@ -402,6 +402,25 @@ def test_the_targets_of_a_truncated_step_by_hand():
     assert float(algorithm.update(rollout, 0.0)["loss/value"]) == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_the_targets_where_all_next_observations_are_given_by_hand():
+    """The critic is V(s) = 2 s_0, gamma 0.5 and lambda 0: r + V(next) / 2 - V(s), or without V(next) at an end."""
+    algorithm = make(gamma=0.5, gae_lambda=0.0, normalize_advantage=False)
+    algorithm.critic.forward = lambda obs: 2.0 * obs[..., 0]
+    obs = torch.zeros(4, 1, OBS)
+    obs[:, 0, 0] = torch.tensor([1.0, 2.0, 100.0, 3.0])  # obs[2] begins an episode, and so does obs[3]
+    next_obs = torch.zeros(3, 1, OBS)
+    next_obs[:, 0, 0] = torch.tensor([2.0, 7.0, 50.0])
+    flags = [torch.zeros(3, 1, dtype=torch.bool) for _ in range(2)]
+    flags[0][2], flags[1][1] = True, True  # terminated in the last step, truncated in the middle one
+    rollout = Rollout(
+        obs, torch.zeros(3, 1, 1), torch.ones(3, 1), *flags, torch.ones(3, 1, dtype=torch.bool), FinalObs.none(obs),
+        {"log_prob": torch.zeros(3, 1)}, 0, next_obs=next_obs,
+    )  # fmt: skip
+    batch, _ = algorithm.prepare(rollout)
+    assert batch.advantage.tolist() == [1 + 2 - 2, 1 + 7 - 4, 1 - 200]
+    assert batch.returns.tolist() == [3, 8, 1] and batch.value.tolist() == [2, 4, 200]
+
+
 # --- schedules and options --------------------------------------------------------------------------------------------
 
 

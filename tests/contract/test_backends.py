@@ -15,7 +15,8 @@ from erlcli.envs.vecenv import make_vec_env
 from erlcli.recipe.schema import EnvSection
 
 BACKENDS = [name for name in get_args(EnvSection.model_fields["backend"].annotation) if name != "auto"]
-IDS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}  # a backend without these gets ids of its own here
+IDS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+OWN_IDS = {"torch": {"discrete": "torch/CartPole-v1", "continuous": "torch/Pendulum-v1"}}  # of the same tasks
 N = 5
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
@@ -25,7 +26,7 @@ every_kind = pytest.mark.parametrize("kind", sorted(IDS))
 def vec_env(backend, kind="discrete", num_envs=N, **settings):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    return make_vec_env(EnvConfig(IDS[kind], backend, num_envs, threads=1, **settings))
+    return make_vec_env(EnvConfig(OWN_IDS.get(backend, IDS)[kind], backend, num_envs, threads=1, **settings))
 
 
 def actions_for(spec, steps, seed=0):
@@ -36,13 +37,21 @@ def actions_for(spec, steps, seed=0):
     return torch.randn(steps, spec.num_envs, spec.action.size, generator=source)
 
 
+def last_obs(step):
+    """Copies of the true last observations of episodes that were reset within the step, by index."""
+    if step.next_obs is None:
+        return {n: last.clone() for n, last in (step.final_obs or {}).items()}
+    ended = (step.terminated | step.truncated).nonzero().flatten().tolist()
+    return {n: step.next_obs[n].clone() for n in ended}
+
+
 def play(env, seed, steps, first_index=0):
     """Copies of all that happens."""
     obs = [env.reset(seed, first_index).clone()]
     rows = []
     for action in actions_for(env.spec, steps):
         step = env.step(action)
-        final = {n: last.clone() for n, last in (step.final_obs or {}).items()}
+        final = last_obs(step)
         rows.append([step.reward.clone(), step.terminated.clone(), step.truncated.clone(), step.valid.clone(), final])
         obs.append(step.obs.clone())
     return torch.stack(obs), rows
@@ -71,7 +80,9 @@ def test_shapes_dtypes_and_device(backend, kind):
         for flag in (step.terminated, step.truncated, step.valid):
             assert flag.shape == (N,) and flag.dtype == torch.bool
         assert torch.isfinite(step.obs).all() and torch.isfinite(step.reward).all()
-        for n, last in (step.final_obs or {}).items():
+        assert (step.next_obs is not None) == spec.gives_next_obs
+        assert step.final_obs is None or step.next_obs is None
+        for n, last in last_obs(step).items():
             assert 0 <= n < N and last.shape == spec.obs.shape and last.dtype == obs_dtype
     env.close()
     env.close()  # twice is fine

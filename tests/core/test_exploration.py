@@ -71,6 +71,15 @@ def test_a_new_generator_is_a_restart():
     assert len(process._last) <= 1, "states of generators that are gone pile up"
 
 
+def test_a_new_seed_is_a_restart():
+    process, source = OrnsteinUhlenbeckNoise(2), torch.Generator()
+    first = process((3, 2), source.manual_seed(7), CPU)
+    later = process((3, 2), source, CPU)
+    assert not torch.equal(later, first)
+    process((3, 2), source.manual_seed(8), CPU)
+    assert torch.equal(process((3, 2), source.manual_seed(7), CPU), first)
+
+
 def test_processes_of_two_generators_don_t_mix():
     process = OrnsteinUhlenbeckNoise(1)
     one, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)

@@ -8,6 +8,7 @@ from torch import nn
 
 from erlcli.core.collective import Collective
 from erlcli.core.optim import Optimizer
+from erlcli.core.readback import Readback
 from erlcli.errors import DivergedError
 
 
@@ -196,6 +197,33 @@ def test_large_weights_are_no_divergence():
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[1e30, -1e30], [1e30, -1e30]]))
     Optimizer({"net": model}).check_finite()
+
+
+def test_a_device_that_is_behind_is_asked_about_the_rollout_before(monkeypatch):
+    monkeypatch.setattr(Readback, "ready", property(lambda self: False))
+    model = net()
+    optimizer = Optimizer({"net": model})
+    train(model, optimizer, range(1))
+    optimizer.check_finite()
+    with torch.no_grad():
+        model[2].bias[3] = float("nan")
+    optimizer.check_finite()  # of the one before, which was well
+    with pytest.raises(DivergedError):
+        optimizer.check_finite()
+    with pytest.raises(DivergedError):
+        optimizer.settle()
+
+
+def test_a_step_size_on_the_device_is_as_good_as_a_number():
+    first, second = net(), net()
+    one, two = Optimizer({"net": first}), Optimizer({"net": second})
+    rate = Optimizer.scalar(torch.device("cpu"))
+    for i in range(5):
+        number = 3e-3 / (i + 1)
+        rate.fill_(number)
+        one.step(loss_of(first, i), number)
+        two.step(loss_of(second, i), rate)
+    assert torch.equal(weights(first), weights(second))
 
 
 class TwiceTheGradient(Collective):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -67,5 +68,7 @@ def test_a_rollout_on_its_device_is_itself():
     )
     assert rollout.to(torch.device("cpu")) is rollout
     moved = rollout.to(torch.device("meta"))
-    assert moved.version == 4
+    assert moved.version == 4 and moved.next_obs is None
+    with_next = dataclasses.replace(rollout, next_obs=torch.zeros(2, 1, 3)).to(torch.device("meta"))
+    assert with_next.next_obs.device.type == "meta"
     assert {t.device.type for t in (moved.obs, moved.valid, moved.final_obs.obs, moved.extras["log_prob"])} == {"meta"}

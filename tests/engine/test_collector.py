@@ -22,8 +22,8 @@ class Diary:
     Env n ends its episode every n + 2 steps, in turn terminated and truncated.
     """
 
-    def __init__(self, num_envs=N, next_step_reset=False):
-        self.spec = EnvSpec(OBS, Discrete(4), num_envs)
+    def __init__(self, num_envs=N, next_step_reset=False, gives_next_obs=False):
+        self.spec = EnvSpec(OBS, Discrete(4), num_envs, gives_next_obs=gives_next_obs)
         self.next_step_reset = next_step_reset
         self.obs = torch.zeros(num_envs, 2)
         self.last = torch.zeros(num_envs, 2)
@@ -40,6 +40,9 @@ class Diary:
         self.seen = [self.obs.clone()]
         return self.obs
 
+    def verify(self):
+        pass
+
     def step(self, action):
         self.calls += 1
         valid = ~self.ended if self.next_step_reset else torch.ones_like(self.ended)
@@ -48,7 +51,7 @@ class Diary:
         over = (self.age == limits) & valid
         terminated, truncated = over & (self.calls % 2 == 0), over & (self.calls % 2 == 1)
         self.obs[:, 1] += 1.0
-        final = None
+        final, following = None, self.obs.clone() if self.spec.gives_next_obs else None
         if self.next_step_reset:
             self.age[~valid] = 0
             self.ended = over
@@ -57,7 +60,9 @@ class Diary:
             final = {n: self.last[n] for n in over.nonzero().flatten().tolist()}
             self.obs[over, 1] += 1000.0
             self.age[over] = 0
-        step = Step(self.obs, action.float() + self.calls / 100, terminated, truncated, valid, final)
+        given = None if self.spec.gives_next_obs else final
+        reward = action.float() + self.calls / 100
+        step = Step(self.obs, reward, terminated, truncated, valid, given, next_obs=following)
         kept = {n: last.clone() for n, last in (final or {}).items()}
         self.steps.append((action.clone(), step.reward.clone(), terminated.clone(), truncated.clone(), valid, kept))
         self.seen.append(self.obs.clone())
@@ -103,6 +108,28 @@ def test_everything_that_happened_is_written_down(next_step_reset):
             assert not found and not rollout.valid.all()
         else:
             assert len(found) > T // 2
+
+
+def test_all_next_observations_are_written_down_where_environments_give_them():
+    env, by_index = Diary(gives_next_obs=True), Diary()
+    collector, other = make(env), make(by_index)
+    buffers, other_buffers = Buffers(buffers_for(collector)), Buffers(buffers_for(other))
+    assert buffers.final_obs is None and other_buffers.next_obs is None
+    collector.restart(5)
+    other.restart(5)
+    for k in range(3):
+        collector.collect(buffers)
+        other.collect(other_buffers)
+        rollout, expected = buffers.rollout(k), other_buffers.rollout(k)
+        ended = rollout.terminated | rollout.truncated
+        assert torch.equal(rollout.next_obs[~ended], rollout.obs[1:][~ended]) and not len(rollout.final_obs.index)
+        last = rollout.finals()
+        found = {tuple(i): o.tolist() for i, o in zip(last.index.tolist(), last.obs, strict=True)}
+        finals = expected.final_obs
+        assert found == {tuple(i): o.tolist() for i, o in zip(finals.index.tolist(), finals.obs, strict=True)}
+        assert len(found) > T // 2
+        part = buffers.columns(1, 3).rollout(k)
+        assert torch.equal(part.next_obs, rollout.next_obs[:, 1:3])
 
 
 def test_final_observations_of_an_earlier_rollout_do_not_come_back():

@@ -64,10 +64,10 @@ def test_equals_a_slow_loop_over_rollouts(lengths, next_step_reset, draws):
         ended = rollout.terminated[-1] | rollout.truncated[-1]
         fast.add(rollout)
         slow.add(rollout)
-        assert fast.episodes == len(slow.returns)
-        assert fast.returns == pytest.approx(slow.returns[-WINDOW:], abs=1e-4)
-        assert fast.lengths == slow.lengths[-WINDOW:]
-    assert fast.episodes > 10
+        assert fast.now().episodes == len(slow.returns)
+        assert fast.now().returns == pytest.approx(slow.returns[-WINDOW:], abs=1e-4)
+        assert fast.now().lengths == slow.lengths[-WINDOW:]
+    assert fast.now().episodes > 10
 
 
 def test_rewards_of_rows_that_are_not_valid_count_for_nothing(draws):
@@ -78,7 +78,7 @@ def test_rewards_of_rows_that_are_not_valid_count_for_nothing(draws):
         tracker = EpisodeTracker(N)
         rollout.reward.masked_fill_(~rollout.valid, garbage)
         tracker.add(rollout)
-        found.append((tracker.returns, tracker.lengths))
+        found.append((tracker.now().returns, tracker.now().lengths))
     assert found[1][0] == pytest.approx(found[0][0], abs=1e-5) and found[1][1] == found[0][1]
 
 
@@ -95,11 +95,11 @@ def test_one_episode_by_hand():
         return Rollout(torch.zeros(4, 1, 1), torch.zeros(3, 1), reward, over, flag, ~flag, finals, {}, 0)
 
     tracker.add(rollout(None))
-    assert tracker.metrics() == {} and tracker.episodes == 0
+    assert tracker.now().metrics() == {} and tracker.now().episodes == 0
     tracker.add(rollout(1))
-    assert tracker.metrics() == {"episode/return": 10.0, "episode/length": 5.0}
+    assert tracker.now().metrics() == {"episode/return": 10.0, "episode/length": 5.0}
     tracker.add(rollout(0))
-    assert tracker.returns == [10.0, 5.0] and tracker.lengths == [5, 2]
+    assert tracker.now().returns == [10.0, 5.0] and tracker.now().lengths == [5, 2]
 
 
 def test_open_episodes_are_forgotten_at_a_restart(draws):
@@ -109,7 +109,7 @@ def test_open_episodes_are_forgotten_at_a_restart(draws):
         for tracker in (fast, slow):
             tracker.add(rollout)
             tracker.restart()
-    assert fast.returns == pytest.approx(slow.returns, abs=1e-4) and fast.lengths == slow.lengths
+    assert fast.now().returns == pytest.approx(slow.returns, abs=1e-4) and fast.now().lengths == slow.lengths
 
 
 def test_the_mean_is_of_the_last_hundred(draws):
@@ -117,8 +117,8 @@ def test_the_mean_is_of_the_last_hundred(draws):
     rollout = make_rollout(draws, 300, next_step_reset=False, share=0.3)
     fast.add(rollout)
     slow.add(rollout)
-    assert len(slow.returns) > WINDOW == len(fast.returns)
-    assert fast.metrics()["episode/return"] == pytest.approx(sum(slow.returns[-WINDOW:]) / WINDOW)
+    assert len(slow.returns) > WINDOW == len(fast.now().returns)
+    assert fast.now().metrics()["episode/return"] == pytest.approx(sum(slow.returns[-WINDOW:]) / WINDOW)
 
 
 def test_state_survives_json_and_goes_on(draws):
@@ -129,7 +129,11 @@ def test_state_survives_json_and_goes_on(draws):
     more = make_rollout(draws, 60, next_step_reset=False)
     first.add(more)
     second.add(more)
-    assert (first.episodes, first.returns, first.lengths) == (second.episodes, second.returns, second.lengths)
+    assert (first.now().episodes, first.now().returns, first.now().lengths) == (
+        second.now().episodes,
+        second.now().returns,
+        second.now().lengths,
+    )
 
 
 def test_the_rollout_stays_as_it_is(draws):

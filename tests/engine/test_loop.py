@@ -1,10 +1,12 @@
 """The loop between restart points, with an algorithm that only looks."""
 
+import pytest
 import torch
 
 from erlcli.core.types import FinalObs, Rollout
 from erlcli.engine.collector import Timing
 from erlcli.engine.loop import Loop
+from erlcli.errors import DivergedError
 from erlcli.recipe.load import validate
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
@@ -27,6 +29,9 @@ class Looker:
         self.updates += 1
         self.seen.append((rollout.truncated[-1].tolist(), round(progress, 4), rollout.version))
         return {"loss/x": torch.tensor(float(self.updates))}
+
+    def settle(self):
+        pass
 
     def restart(self, seed):
         self.seeds.append(seed)
@@ -92,7 +97,7 @@ def test_open_episodes_end_truncated_at_restart_points_only(tmp_path):
     loop.run()
     cut = [seen[0] for seen in loop.algorithm.seen]
     assert cut == [[False, False], [False, False], [True, False]] * 2 + [[False, False]]
-    assert loop.episodes.episodes == 7  # a cut is no end of an episode
+    assert loop.episodes.now().episodes == 7  # a cut is no end of an episode
 
 
 def test_restart_points_depend_on_seed_and_version_alone(tmp_path):
@@ -113,6 +118,22 @@ def test_counts_progress_and_versions(tmp_path):
     assert [row["steps"] for row in read(loop.layout.metrics)] == [8 * i for i in range(1, 8)]
     assert sorted(int(p.stem) for p in loop.layout.snapshots.iterdir()) == [16, 32, 48, 56]
     assert sorted(int(p.name) for p in loop.layout.checkpoints.iterdir()) == [24, 48, 56]
+
+
+def test_weights_that_are_not_known_to_be_finite_are_not_kept(tmp_path):
+    """A GPU tells late that training diverged; until then there must be neither a checkpoint nor a snapshot."""
+    loop = make(tmp_path)
+
+    def settle():
+        if loop.algorithm.updates >= 2:
+            raise DivergedError("NaN")
+
+    loop.algorithm.settle = settle
+    with pytest.raises(DivergedError):
+        loop.run()
+    assert [row["steps"] for row in read(loop.layout.metrics)] == [8, 16]
+    assert not list(loop.layout.snapshots.iterdir())
+    assert [int(p.name) for p in loop.layout.checkpoints.iterdir()] == [0]
 
 
 def test_a_stopped_run_has_a_row_for_its_last_update(tmp_path):

@@ -50,6 +50,9 @@ class Learner:
         self.rates.append(self.config.learning_rate(progress))
         return {"schedule/learning_rate": self.rates[-1]}
 
+    def settle(self):
+        pass
+
     def restart(self, seed):
         self.seeds.append(seed)
 

@@ -33,7 +33,13 @@ def test_all_that_is_registered_is_there():
 
 
 def test_search_takes_no_notice_of_case():
-    assert set(by_id("cartpole-V")) == {"CartPole-v0", "CartPole-v1", "phys2d/CartPole-v0", "phys2d/CartPole-v1"}
+    assert set(by_id("cartpole-V")) == {
+        "CartPole-v0", "CartPole-v1", "phys2d/CartPole-v0", "phys2d/CartPole-v1", "torch/CartPole-v1",
+    }  # fmt: skip
+    shipped = by_id("torch/")["torch/PointChasing-v0"]
+    assert (shipped.family, shipped.max_episode_steps, shipped.reward_threshold, shipped.needs) == (
+        "Tensors, all copies stepped at once", 1024, 6.3, None,
+    )  # fmt: skip
     assert by_id("no such thing") == {}
 
 

@@ -47,6 +47,23 @@ def test_auto_takes_gymnasium_for_what_envpool_lacks(installed, config, why):
     assert backend == "gymnasium" and why in reason
 
 
+@pytest.mark.parametrize("name", ["Direct", "Deep", "Qualified"])
+def test_auto_takes_torch_for_what_is_tensors(tmp_path, monkeypatch, name):
+    (tmp_path / "mine.py").write_text(
+        "raise SystemExit('it is read, not run')\n"
+        "class Deep(Middle): ...\nclass Middle(Direct): ...\nclass Direct(Mixin, TorchEnv): ...\n"
+        "class Qualified(erlcli.envs.torch_env.TorchEnv): ...\nclass Loop(Loop): ...\nclass Other(Env): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for source in ("./mine.py", str(tmp_path / "mine.py"), "mine"):
+        assert choose_backend(EnvConfig(f"{source}:{name}")) == ("torch", "the env is a TorchEnv")
+        for other in ("Loop", "Other", "Absent"):
+            assert choose_backend(EnvConfig(f"{source}:{other}"))[0] == "gymnasium"
+    (tmp_path / "mine.py").write_text("def broken(:")
+    assert choose_backend(EnvConfig(f"./mine.py:{name}"))[0] == "gymnasium"
+    assert choose_backend(EnvConfig("torch/CartPole-v1"))[0] == "torch"
+
+
 def test_a_named_backend_is_taken_at_its_word(installed):
     installed(False)
     for backend in ("gymnasium", "envpool"):
