@@ -28,7 +28,7 @@ from erlcli.runs.layout import RunLayout
 from erlcli.runs.view import Curve
 
 ENV = Path(__file__).parent / "envs" / "faulty.py"
-PATIENCE = 120.0  # seconds until a test gives up on an event
+PATIENCE = 300.0  # seconds until a test gives up on an event; events come within a few
 TOTAL = 5_120
 RECIPE = f"""
 [train]
