@@ -68,6 +68,9 @@ class Diary:
         self.seen.append(self.obs.clone())
         return step
 
+    def verify(self):
+        self.verified = self.calls
+
     def close(self):
         pass
 
@@ -108,6 +111,22 @@ def test_everything_that_happened_is_written_down(next_step_reset):
             assert not found and not rollout.valid.all()
         else:
             assert len(found) > T // 2
+
+
+def test_a_rollout_is_looked_through_before_it_is_given():
+    env = Diary()
+    collector = make(env)
+    collector.restart(5)
+    buffers = Buffers(buffers_for(collector))
+    collector.collect(buffers)
+    assert env.verified == T
+
+    def refuse():
+        raise EnvError("not finite")
+
+    env.verify = refuse
+    with pytest.raises(EnvError, match="not finite"):
+        collector.collect(buffers)
 
 
 def test_all_next_observations_are_written_down_where_environments_give_them():
