@@ -40,9 +40,6 @@ class Diary:
         self.seen = [self.obs.clone()]
         return self.obs
 
-    def verify(self):
-        pass
-
     def step(self, action):
         self.calls += 1
         valid = ~self.ended if self.next_step_reset else torch.ones_like(self.ended)
