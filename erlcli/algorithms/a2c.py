@@ -26,8 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from erlcli.algorithms.config.a2c import A2CConfig
-from erlcli.algorithms.on_policy import Batch, Learnt, OnPolicyAlgorithm, explained_variance
+from erlcli.algorithms.on_policy import Learnt, OnPolicyAlgorithm, explained_variance
 from erlcli.core.algorithm import Context
+from erlcli.core.batches import Batch, minibatches
 from erlcli.core.optim import Optimizer
 from erlcli.core.types import Rollout
 
@@ -65,7 +66,7 @@ class A2C(OnPolicyAlgorithm):
             return Learnt({}, 0)
         if recurrence is not None:
             order = torch.arange(len(recurrence.sequences.begin), device=self.device)
-            (batch,) = self.minibatches(batch, 1, order, recurrence)
+            (batch,) = minibatches(batch, 1, order, recurrence)
         loss, parts = self.loss(batch)
         self.optimizer.apply(loss, self.learning_rate)
         self.update_statistics(rollout)

@@ -18,16 +18,13 @@ too, and each part goes on from the state that was there when the rollout was co
 Actor and critic are separate networks, or share encoder and hidden layers with an output layer each: by default where
 there is an encoder, since a second one would double the work (`network.share_trunk`). Memories are never shared.
 
-Dimension letters: T time steps, N environments, B rows of a minibatch, R valid rows of a rollout, C choices,
-P sequences, L longest sequence, S numbers of a state.
+Dimension letters: T time steps, N environments, B rows of a minibatch, S numbers of a state.
 """
 
 from __future__ import annotations
 
-import itertools
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -36,6 +33,7 @@ from torch import Tensor, nn
 from erlcli.algorithms.config.on_policy import OnPolicyConfig
 from erlcli.core import distributions
 from erlcli.core.algorithm import Algorithm, Context, Supports
+from erlcli.core.batches import Batch, Recurrence
 from erlcli.core.distributions import legal
 from erlcli.core.encoders import encoded, make_encoder, trunk_width
 from erlcli.core.memory import RecurrentCritic
@@ -50,60 +48,6 @@ from erlcli.core.sequences import Sequences, restarts
 from erlcli.core.types import Box, Rollout
 
 MOST_STEPS = 1000  # gradient steps in one graph, some hundred kernels each: beyond, it costs more memory than time
-TENSORS = ("obs", "action", "log_prob", "value", "advantage", "returns")
-
-
-@dataclass(frozen=True)
-class Packing:
-    """How the rows of a minibatch make sequences; see `Memory.over_sequences`.
-
-    Attributes:
-        sizes: (L,) int64 on the CPU.
-        actor_state: (P, S) before each sequence.
-        critic_state: (P, S).
-    """
-
-    sizes: Tensor
-    actor_state: Tensor
-    critic_state: Tensor
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Rows to learn from, all of the same length."""
-
-    obs: Tensor  # (B, ...) what `VectorPolicy.prepare` makes of observations
-    action: Tensor  # (B, ...)
-    log_prob: Tensor  # (B,) under the policy that acted
-    value: Tensor  # (B,) estimate at the time of the rollout
-    advantage: Tensor  # (B,)
-    returns: Tensor  # (B,) targets of the critic
-    mask: Tensor | None = None  # (B, C) bool, the legal choices; None where all are
-    packing: Packing | None = None  # of a minibatch of sequences
-
-    def rows(self, index: Tensor | slice) -> Batch:
-        """The chosen rows: a copy for a tensor of indices, views for a slice."""
-        tensors: dict[str, Any] = {name: getattr(self, name)[index] for name in TENSORS}
-        return Batch(**tensors, mask=self.mask[index] if self.mask is not None else None)
-
-
-@dataclass(frozen=True)
-class Recurrence:
-    """What a rollout's rows are to a memory.
-
-    Attributes:
-        sequences: its valid rows, in whose order the `Batch` is.
-        actor_state: (P, S) before each of them.
-        critic_state: (P, S).
-    """
-
-    sequences: Sequences
-    actor_state: Tensor
-    critic_state: Tensor
-
-    def packing(self, sizes: Tensor, numbers: Tensor) -> Packing:
-        """That of the sequences `numbers`."""
-        return Packing(sizes, self.actor_state[numbers], self.critic_state[numbers])
 
 
 @dataclass(frozen=True)
@@ -254,27 +198,6 @@ class OnPolicyAlgorithm(Algorithm):
             params = policy.params(policy.memory.over_sequences(batch.obs, packing.sizes, packing.actor_state))
             value = critic(batch.obs, packing.sizes, packing.critic_state)
         return params if batch.mask is None else legal(params, batch.mask), value
-
-    @staticmethod
-    def minibatches(batch: Batch, count: int, order: Tensor, recurrence: Recurrence | None) -> Iterator[Batch]:
-        """All of a rollout's rows, each once.
-
-        Args:
-            batch: the rows.
-            count: minibatches of about equal size; fewer where there are fewer sequences than that.
-            order: a permutation of the rows, of the sequences where there are any.
-            recurrence: of the rows; None for a policy without a memory.
-        """
-        if recurrence is None:
-            # In minibatches that differ by at most one row.
-            rows = len(order)
-            shuffled = batch.rows(order)
-            for start, stop in itertools.pairwise(rows * i // count for i in range(count + 1)):
-                yield shuffled.rows(slice(start, stop))
-            return
-        for numbers in recurrence.sequences.parts(count, order):
-            index, sizes, sorted_numbers = recurrence.sequences.pack(numbers)
-            yield replace(batch.rows(index), packing=recurrence.packing(sizes, sorted_numbers))
 
     @torch.no_grad()
     def prepare(self, rollout: Rollout) -> tuple[Batch, Recurrence | None]:

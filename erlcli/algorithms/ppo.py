@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 from erlcli.algorithms.config.ppo import PPOConfig
 from erlcli.algorithms.h_term import h_term
-from erlcli.algorithms.on_policy import MOST_STEPS, Batch, Learnt, OnPolicyAlgorithm, explained_variance
+from erlcli.algorithms.on_policy import MOST_STEPS, Learnt, OnPolicyAlgorithm, explained_variance
 from erlcli.core.algorithm import Context
+from erlcli.core.batches import Batch
 from erlcli.core.collective import ALONE
 from erlcli.core.h_term import log_density
 from erlcli.core.optim import Optimizer
@@ -98,31 +99,31 @@ class PPO(OnPolicyAlgorithm):
             return Learnt({"policy/epochs": 0}, 0)
         shuffled = len(batch.value) if recurrence is None else len(recurrence.sequences.begin)
         sums = torch.zeros(len(METRICS), device=self.device)
-        epochs = minibatches = updates = 0
+        epochs = steps = updates = 0
         while epochs < config.epochs:
             epochs += 1
             order = torch.randperm(shuffled, generator=self.generator, device=self.device)
             sums.zero_()
-            minibatches = 0
-            for minibatch in self.minibatches(batch, count, order, recurrence):
+            steps = 0
+            for minibatch in minibatches(batch, count, order, recurrence):
                 loss, parts = self.loss(minibatch)
                 if self.h_term is not None and self.h_term.due():
                     loss = loss + self.h_term.loss(self._log_density)
                 self.optimizer.apply(loss, self.learning_rate)
                 sums += parts
-                minibatches += 1
+                steps += 1
             self.collective.mean_(sums)  # learners have to agree when to end, and on the step size
-            updates += minibatches
-            if config.target_kl is not None and sums[KL] / minibatches > 1.5 * config.target_kl:
+            updates += steps
+            if config.target_kl is not None and sums[KL] / steps > 1.5 * config.target_kl:
                 break
         self.update_statistics(rollout)
-        metrics: dict[str, float | Tensor] = dict(zip(METRICS, (sums / minibatches).unbind(), strict=True))
+        metrics: dict[str, float | Tensor] = dict(zip(METRICS, (sums / steps).unbind(), strict=True))
         metrics |= {
             "policy/epochs": epochs,
             "value/explained_variance": explained_variance(batch.value, batch.returns),
         }
         if adapted is not None:
-            metrics["schedule/learning_rate"] = adapted.adapt(config, sums[KL].double() / minibatches)
+            metrics["schedule/learning_rate"] = adapted.adapt(config, sums[KL].double() / steps)
         if self.h_term is not None:
             metrics |= self.h_term.metrics()
         return Learnt(metrics, updates)

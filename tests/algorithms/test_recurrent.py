@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from erlcli.algorithms import registry
-from erlcli.algorithms.on_policy import Batch
 from erlcli.core.algorithm import Context, NetworkConfig, NormalizeConfig
+from erlcli.core.batches import Batch, minibatches
 from erlcli.core.types import Box, Discrete, EnvSpec, FinalObs, MultiDiscrete, Rollout, Start
 
 T, N, OBS, H = 20, 5, 3, 6
@@ -182,10 +182,10 @@ def test_the_loss_does_not_depend_on_how_sequences_are_packed(cell, autoreset):
         assert seen == rows
         return torch.cat([p.grad.flatten() for m in (algorithm.policy, algorithm.critic) for p in m.parameters()])
 
-    whole = gradients(algorithm.minibatches(batch, 1, torch.arange(count), recurrence))
-    shuffled = gradients(algorithm.minibatches(batch, 1, torch.randperm(count), recurrence))
-    alone = gradients(m for p in range(count) for m in algorithm.minibatches(batch, 1, torch.tensor([p]), recurrence))
-    few = gradients(algorithm.minibatches(batch, 4, torch.randperm(count), recurrence))
+    whole = gradients(minibatches(batch, 1, torch.arange(count), recurrence))
+    shuffled = gradients(minibatches(batch, 1, torch.randperm(count), recurrence))
+    alone = gradients(m for p in range(count) for m in minibatches(batch, 1, torch.tensor([p]), recurrence))
+    few = gradients(minibatches(batch, 4, torch.randperm(count), recurrence))
     for other in (shuffled, alone, few):
         torch.testing.assert_close(whole, other, atol=1e-6, rtol=1e-4)
 
