@@ -12,6 +12,8 @@ alone meanwhile: whole-process wall times on all cores are what is measured.
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import time
 from pathlib import Path
 
@@ -44,6 +46,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="tiny settings, one repeat, nothing is written")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what runs is ended, too
     repeats = 1 if options.quick else options.repeats
     for name in options.only:
         module = SECTIONS[name]

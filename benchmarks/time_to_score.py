@@ -42,7 +42,10 @@ def train(recipe: str, seed: int, root: Path) -> dict:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     peak = [0]
     threading.Thread(target=watch_memory, args=(process.pid, peak), daemon=True).start()
-    out, _ = process.communicate()
+    try:
+        out, _ = process.communicate()
+    finally:
+        process.terminate()  # where this script is interrupted; it has ended otherwise
     if not out:
         raise NotMeasured(f"`{' '.join(command)}` left with {process.returncode}")
     return {"started": started, "exit_code": process.returncode, "peak_bytes": peak[0], **json.loads(out)}
