@@ -28,7 +28,7 @@ from erlcli.algorithms.config.ppo import PPOConfig
 from erlcli.algorithms.h_term import h_term
 from erlcli.algorithms.on_policy import MOST_STEPS, Learnt, OnPolicyAlgorithm, explained_variance
 from erlcli.core.algorithm import Context
-from erlcli.core.batches import Batch
+from erlcli.core.batches import Batch, minibatches
 from erlcli.core.collective import ALONE
 from erlcli.core.h_term import log_density
 from erlcli.core.optim import Optimizer
