@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+import select
 import signal
 import sys
 import threading
@@ -34,8 +34,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _watch(lifeline: int, app: Dashboard) -> None:
-    while os.read(lifeline, 1):
-        pass
+    """Leave once the parent, or the terminal, is gone: one that is not this session's own hangs up without a signal."""
+    gone = select.poll()
+    gone.register(lifeline, 0)  # nobody writes there
+    gone.register(sys.stdin.fileno(), 0)
+    for fd, event in gone.poll():
+        if event & select.POLLNVAL and fd != lifeline:  # macOS can't poll terminals
+            gone.unregister(fd)
+            gone.poll()
     if app.is_running:
         app.call_from_thread(app.exit)
 

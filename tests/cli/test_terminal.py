@@ -27,7 +27,7 @@ ENDLESS = ["train", "cartpole_ppo", "--set", "train.total_steps=1_000_000_000", 
 class Terminal:
     """A command behind a pseudo-terminal, whose screen is kept by an emulator."""
 
-    def __init__(self, *arguments, cwd, size=(120, 40), term="xterm-256color"):
+    def __init__(self, *arguments, cwd, size=(120, 40), term="xterm-256color", controlling=True):
         self.ours, theirs = pty.openpty()
         self.screen = pyte.Screen(*size)
         self.stream = pyte.ByteStream(self.screen)
@@ -43,7 +43,7 @@ class Terminal:
             cwd=cwd,
             env=os.environ | {"TERM": term, "COLORTERM": "truecolor"},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controlling else None,
         )
         self.theirs = theirs  # kept open, so that the terminal's settings can be read after the command has left
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -209,8 +209,10 @@ def test_killed_dashboard(start, layout):
     assert goes_on(layout)
 
 
-def test_closed_connection(start, layout):
-    terminal = start(*ENDLESS, "--name", "r")
+@pytest.mark.parametrize("controlling", [True, False], ids=["of its session", "of another session"])
+def test_closed_connection(start, layout, controlling):
+    """With a hang-up signal, and without one: a terminal tells its own session alone."""
+    terminal = start(*ENDLESS, "--name", "r", controlling=controlling)
     terminal.wait_for("CartPole-v1")
     pid = terminal.dashboard().pid
     terminal.close()
