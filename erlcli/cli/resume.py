@@ -87,7 +87,7 @@ def _verify(layout: RunLayout, *, json_output: bool) -> int:
     from erlcli.cli.live import PlainView, Watcher
     from erlcli.cli.output import count, print_json
     from erlcli.engine.verify import newest_stretch, verify
-    from erlcli.runs.view import RunView
+    from erlcli.runs.view import FOLLOWED_ROWS, RunView
 
     first, last = newest_stretch(layout)
     if not json_output:
@@ -96,7 +96,7 @@ def _verify(layout: RunLayout, *, json_output: bool) -> int:
 
     def tick(again: RunLayout) -> None:
         if not views:
-            views.append(PlainView(Watcher(RunView(again)), quiet=json_output))
+            views.append(PlainView(Watcher(RunView(again, FOLLOWED_ROWS)), quiet=json_output))
         views[0].tick()
 
     verdict = verify(layout, tick)

@@ -26,7 +26,7 @@ from erlcli.recipe.load import AnyRecipe, dump, load
 from erlcli.runs.jsonl import write_text
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock, is_owned, read_owner
-from erlcli.runs.view import RunView
+from erlcli.runs.view import FOLLOWED_ROWS, RunView
 
 HEADER = "# Resolved: `erl train` of this file repeats the run.\n"
 PATIENCE_SECONDS = 12.0  # a learner whose supervisor was killed saves a checkpoint before it leaves
@@ -176,7 +176,7 @@ def drive(layout: RunLayout, lock: RunLock, *, plain: bool, detach: bool, json_o
 def _supervise(layout: RunLayout, lock: RunLock, member: Member | None, *, json_output: bool) -> int:
     """Train in this process's children, with lines about it; the exit code."""
     fresh = not any(layout.checkpoints.iterdir())
-    watcher = Watcher(RunView(layout))
+    watcher = Watcher(RunView(layout, FOLLOWED_ROWS))
     supervisor = Supervisor(layout, lock, member)
     with PlainView(watcher, quiet=json_output) as view:
         outcome = supervisor.run(view.tick)

@@ -27,7 +27,7 @@ def watch(
     from erlcli.cli.session import closing_lines, detached_lines
     from erlcli.engine.child import describe_exit
     from erlcli.runs.layout import RunLayout
-    from erlcli.runs.view import RunView
+    from erlcli.runs.view import FOLLOWED_ROWS, RunView
 
     path = (run or RUNS).absolute()
     _check(path, run)
@@ -41,7 +41,7 @@ def watch(
     code = dashboard.show(path, owns=False)
     layout = RunLayout(path)
     if layout.status.exists():
-        view = RunView(layout)
+        view = RunView(layout, FOLLOWED_ROWS)
         view.refresh()
         print("\n".join(detached_lines(layout) if view.is_live else closing_lines(view, view.state)))
     if code:

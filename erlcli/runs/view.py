@@ -18,6 +18,8 @@ __all__ = ["LIVE", "Curve", "RunView"]
 
 LIVE = ("starting", "running", "paused", "stopping", "evaluating")
 MAX_EVENTS = 5_000  # kept by a bounded view
+ALL_ROWS = 25_000  # of metrics; no run has more whose recipe leaves log.every to us
+FOLLOWED_ROWS = 4_096  # of metrics, for readers that stay for hours
 RATE_ROWS = 20  # that the time left is estimated from
 NO_SERIES = {"attempt", "steps", "version"}
 
@@ -28,12 +30,12 @@ class RunView:
 
     Args:
         layout: the run.
-        max_rows: bound of the metric rows and, with it, of the events, for readers that stay for hours; None for all.
+        max_rows: bound of the metric rows, beyond which older ones are thinned evenly, and with it of the events.
 
     Attributes:
         status: what the supervisor said last.
         processes: heartbeats by process, and figures of the GPUs as `gpu`.
-        events: of all processes, the newest `MAX_EVENTS` in a bounded view.
+        events: of all processes, the newest `MAX_EVENTS`.
         event_total: events so far, those that were dropped included.
         owned: whether a live process held the lock at the last look.
         metrics: training rows.
@@ -41,7 +43,7 @@ class RunView:
     """
 
     layout: RunLayout
-    max_rows: int | None = None
+    max_rows: int = ALL_ROWS
     status: Row = field(default_factory=dict)
     processes: dict[str, Row] = field(default_factory=dict)
     events: list[Row] = field(default_factory=list)
@@ -89,10 +91,9 @@ class RunView:
                 self._restarts.pop(name, None)
             self._restarts.setdefault(name, Counter()).update(_restarted(rows))
             self.event_total += len(rows)
-            new += rows if self.max_rows is None else rows[-MAX_EVENTS:]
+            new += rows[-MAX_EVENTS:]
         self.events += sorted(new, key=lambda row: _number(row, "time") or 0.0)
-        if self.max_rows is not None:
-            del self.events[:-MAX_EVENTS]
+        del self.events[:-MAX_EVENTS]
         return bool(new) or replaced
 
     @property

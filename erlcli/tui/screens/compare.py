@@ -15,7 +15,7 @@ from textual.widgets import Footer
 from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.text import count, seconds
-from erlcli.runs.view import RunView
+from erlcli.runs.view import FOLLOWED_ROWS, RunView
 from erlcli.tui.axes import Axis
 from erlcli.tui.figure import Floats, Series
 from erlcli.tui.live import LiveScreen
@@ -25,7 +25,6 @@ from erlcli.tui.widgets.chart import Chart
 from erlcli.tui.widgets.columns import Column
 from erlcli.tui.widgets.table import Table
 
-ROWS = 4096  # kept of each run's metrics
 MOST = 16  # curves; more can't be told apart
 
 
@@ -81,7 +80,7 @@ class Contender:
     _stamp: object = None
 
     def __post_init__(self) -> None:
-        self.view = RunView(RunLayout(self.path), max_rows=ROWS)
+        self.view = RunView(RunLayout(self.path), max_rows=FOLLOWED_ROWS)
         self.standing = Standing(str(self.path), self.color, self.name, "")
 
     def read(self) -> bool:

@@ -14,7 +14,7 @@ from textual.widgets import Footer, Input, Static
 
 from erlcli.runs import control
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.view import RunView
+from erlcli.runs.view import FOLLOWED_ROWS, RunView
 from erlcli.tui.axes import Axis
 from erlcli.tui.curves import CLOCKS, Columns, default_metrics, learning_curve, minis
 from erlcli.tui.facts import Facts, facts_of, near
@@ -32,7 +32,6 @@ from erlcli.tui.widgets.metric_grid import MetricGrid, MetricLine
 from erlcli.tui.widgets.processes import Processes
 from erlcli.tui.widgets.throughput import Throughput
 
-ROWS = 4096  # of metrics kept
 WATCH_EVERY_SECONDS = 5.0
 LIVE_ONLY = ("pause", "checkpoint", "stop", "set_value")  # actions that need somebody to answer
 PANES = ("curve", "metrics", "throughput", "processes", "events")  # keys 1 to 5
@@ -75,7 +74,7 @@ class RunScreen(LiveScreen):
 
     def __init__(self, run: RunLayout) -> None:
         super().__init__()
-        self.view = RunView(run, ROWS)
+        self.view = RunView(run, FOLLOWED_ROWS)
         self.axis: Axis = "steps"
         self.chosen: list[str] | None = None  # metrics that have a small curve; None for the usual ones
         self._metrics, self._evals = Columns(), Columns()
