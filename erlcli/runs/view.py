@@ -17,7 +17,7 @@ from erlcli.runs.lock import is_owned
 __all__ = ["LIVE", "Curve", "RunView"]
 
 LIVE = ("starting", "running", "paused", "stopping", "evaluating")
-MAX_EVENTS = 5_000  # kept by a bounded view
+MAX_EVENTS = 5_000  # kept of a run
 ALL_ROWS = 25_000  # of metrics; no run has more whose recipe leaves log.every to us
 FOLLOWED_ROWS = 4_096  # of metrics, for readers that stay for hours
 RATE_ROWS = 20  # that the time left is estimated from

@@ -50,8 +50,8 @@ def mean_return(run, policy):
         ("dqn", "Dot", 0.97, 4096),
         ("sac_discrete", "Dot", 0.97, 4096),
         ("ppo", "Both", 0.95, 24_576),
-        ("dqn", "Both", 0.95, 8192),
-        ("sac", "BothTarget", -0.2, 6144),
+        pytest.param("dqn", "Both", 0.95, 8192, marks=pytest.mark.slow),
+        pytest.param("sac", "BothTarget", -0.2, 6144, marks=pytest.mark.slow),
     ],
 )
 def test_it_learns_to_look(name, env, threshold, steps, make_run):

@@ -132,17 +132,26 @@ def assert_clean(run):
     assert steps == list(range(128, steps[-1] + 1, 128))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("raise", "lost its marbles"),
-        ("nan_obs", "NaN or infinite observation"),
-        ("wrong_shape", "shape (4,)"),
-        ("inf_reward", "reward of inf"),
-        ("text_reward", "no finite number"),
-    ],
-)
+def cases(**words):
+    """`fault, words, workers`: all faults in the learner; workers run the same code: one of theirs, the rest slow."""
+    rest = list(words)[1:]
+    for fault, said in words.items():
+        yield pytest.param(fault, said, 0, id=f"{fault}-0")
+        yield pytest.param(fault, said, 2, id=f"{fault}-2", marks=[pytest.mark.slow] * (fault in rest))
+
+
+FAILS = {
+    "raise": "lost its marbles",
+    "nan_obs": "NaN or infinite observation",
+    "wrong_shape": "shape (4,)",
+    "inf_reward": "reward of inf",
+    "text_reward": "no finite number",
+}
+EXITS = {"exit": "code 7", "exit_0": "code 0", "sys_exit": "sys.exit"}
+ENDS = {"segfault": "SIGSEGV", "exit": "code 7"}
+
+
+@pytest.mark.parametrize(("fault", "words", "workers"), cases(**FAILS))
 def test_env_that_fails_always_is_named_and_bounded(tmp_path, fault, words, workers):
     run = Run(tmp_path, fault=fault, workers=workers)
     code, _, err = run.end()
@@ -164,19 +173,16 @@ def test_env_that_raises_once_is_healed(tmp_path, workers):
     assert_clean(run)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("fault", ["exit", "segfault"])
-def test_env_that_ends_its_process_once_is_healed(tmp_path, fault, workers):
+@pytest.mark.parametrize(("fault", "words", "workers"), cases(**ENDS))
+def test_env_that_ends_its_process_once_is_healed(tmp_path, fault, words, workers):
     run = Run(tmp_path, fault=fault, once=str(tmp_path / "flag"), workers=workers, at=200)
     code, _, err = run.end()
     assert code == 0, err
     restarts = run.events("learner_restart") + run.events("worker_restart")
     assert len(restarts) == 1
     assert_placed(restarts[0])
-    if fault == "exit":
-        assert "code 7" in restarts[0]["message"] and "goodbye" in restarts[0]["found"]
-    else:
-        assert "SIGSEGV" in restarts[0]["message"]
+    assert words in restarts[0]["message"]
+    assert "goodbye" in restarts[0]["found"] or fault == "segfault"
     assert run.steps() == 2560
     assert_clean(run)
 
@@ -201,9 +207,8 @@ def test_env_that_hangs_in_evaluation_ends_the_run(tmp_path):
     assert len(run.events("evaluator_restart")) == 1
 
 
-@pytest.mark.parametrize(("fault", "words"), [("exit", "code 7"), ("exit_0", "code 0"), ("sys_exit", "sys.exit")])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_env_that_always_exits_ends_the_run(tmp_path, workers, fault, words):
+@pytest.mark.parametrize(("fault", "words", "workers"), cases(**EXITS))
+def test_env_that_always_exits_ends_the_run(tmp_path, fault, words, workers):
     run = Run(tmp_path, fault=fault, workers=workers, restarts=1)
     code, _, err = run.end()
     assert code == 3

@@ -303,7 +303,7 @@ def test_paused_time_is_no_time_of_training(loop, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("erlcli.engine.loop.time.monotonic", lambda: now[0])
     loop._since = (1000.0, None)
-    loop.clock.started = 1000.0  # the real clock's fractions would not add up exactly
+    loop.clock.started = 1000.0
     frozen, started = [], []
 
     def hours():
@@ -322,7 +322,7 @@ def test_paused_time_is_no_time_of_training(loop, monkeypatch):
     assert frozen == [10.0, 10.0]
     rows = read(loop.layout.metrics)
     assert [row["time/seconds"] for row in rows][:5] == [10.0, 10.0, 10.0, 11.0, 11.0]
-    assert started[2] - started[0] == 14400.0  # the rate of the next row is of the time that it trained
+    assert started[2] - started[0] == pytest.approx(14400.0)  # the rate of the next row is of the time that it trained
     assert checkpoint.newest(loop.layout)[1].state["seconds"] == 11.0
 
 
