@@ -1,6 +1,7 @@
 """Where rollouts come from must not matter: inline, from worker processes, and with lag.
 
-Every algorithm is tried, since what its policy does within a worker is its own.
+Every algorithm is tried, since what its policy does within a worker is its own; those that act by the same class as one
+before them are slow tests, for each starts processes.
 """
 
 import copy
@@ -20,9 +21,17 @@ def drifts(name):
     return [env for env, action in DRIFT.items() if supports.accepts(action)]
 
 
+def acting(name):
+    """What makes an algorithm's policy."""
+    found = registry.implementation(name)
+    return found.build_policy.__func__, getattr(found, "policy_class", None)
+
+
 NAMES = list(registry.configs())
-CASES = [(name, env) for name in NAMES for env in drifts(name)]
-every_algorithm = pytest.mark.parametrize("name", NAMES)
+FIRST = list({acting(name): name for name in reversed(NAMES)}.values())
+MARKS = {name: () if name in FIRST else pytest.mark.slow for name in NAMES}
+CASES = [pytest.param(name, env, marks=MARKS[name]) for name in NAMES for env in drifts(name)]
+every_algorithm = pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in NAMES])
 
 
 def disturb(policy, version):
