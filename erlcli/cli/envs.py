@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from erlcli.envs.catalogue import Entry
     from erlcli.envs.config import EnvConfig
 
-OWN = "Your own too: package.module:Class or ./file.py:Class, any gymnasium.Env or erl's TorchEnv."
+OWN = "Your own gymnasium.Env or TorchEnv too: package.module:Class or ./file.py:Class."
 
 
 class _ListsByDefault(TyperGroup):

@@ -150,7 +150,7 @@ def device(name: str, number: int | None = None) -> torch.device:
             remedy='fewer engine.learners, or train.device = "cpu"',
         )
     if name == "cuda" and len(devices) > 1:
-        return torch.device("cuda", torch.cuda.current_device())  # as tensors say it: with an index
+        return torch.device("cuda:0")  # as tensors say it: with an index
     if name in devices:
         return torch.device(name)
     raise RecipeError(

@@ -50,9 +50,9 @@ def test_the_word_list_and_options_in_front_work_too():
 
 
 def test_json_is_one_list():
-    _, out, _ = erl("cartpole-v1", "--json")
+    _, out, _ = erl("acrobot-v1", "--json")
     (entry,) = json.loads(out)
-    assert entry["id"] == "CartPole-v1" and entry["envpool"] and entry["max_episode_steps"] == 500
+    assert entry["id"] == "Acrobot-v1" and entry["envpool"] and entry["max_episode_steps"] == 500
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_running_statistics_equal_those_of_one_process(together, draws):
         return normalizer.state_dict()
 
     one, two = together(body)
-    for name, expected in alone.state_dict().items(together):
+    for name, expected in alone.state_dict().items():
         assert torch.equal(one[name], two[name])
         torch.testing.assert_close(one[name], expected, rtol=1e-6, atol=1e-12)
 
@@ -128,7 +128,7 @@ def test_gradient_of_two_equals_that_of_one_with_the_joined_batch(together, draw
 
     expected = steps(Collective(), slice(None))
     halves = slice(0, 8), slice(8, 16)
-    with torch.random.fork_rng(together):
+    with torch.random.fork_rng():
         torch.manual_seed(0)
         nets = [nn.Linear(3, 1), nn.Linear(3, 1)]
         nets[1].load_state_dict(nets[0].state_dict())

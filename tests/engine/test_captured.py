@@ -138,7 +138,7 @@ class Training:
         recipe = recipe_of(kind, num_envs, **settings)
         graphs = graphs or Graphs()
         self.env = make_vec_env(env_config(recipe.env, num_envs, None, str(device)))
-        self.algorithm = build.algorithm(recipe, self.env.spec, device, graphs)
+        self.algorithm = build.algorithm(recipe, self.env.spec, device, graphs=graphs)
         policy = self.algorithm.policy
         self.collector = Collector(self.env, policy, T, 0, lambda phase: None, graphs)
         layout = rollout_layout(self.env.spec, policy, T, num_envs)

@@ -345,7 +345,7 @@ def test_every_learner_takes_a_gpu(monkeypatch):
     assert [str(build.device("auto", n)) for n in range(3)] == ["cuda:0", "cuda:1", "cuda:2"]
     assert str(build.device("cuda:1", 1)) == "cuda:2"
     assert str(build.device("cpu", 1)) == "cpu"
-    assert str(build.device("auto")) == "cuda"
+    assert str(build.device("auto")) == "cuda:0"
     with pytest.raises(RecipeError, match="more learners than GPUs"):
         build.device("cuda:1", 2)
 
