@@ -73,7 +73,11 @@ def train(folder, name, settings, *more):
     return RunLayout(folder / name)
 
 
-@pytest.fixture(scope="module", params=list(SETTINGS))
+# Workers without lag are between the two others, and take minutes.
+BETWEEN = pytest.param("two_workers", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=["inline", BETWEEN, "two_workers_lag"])
 def untouched(request, tmp_path_factory):
     return request.param, train(tmp_path_factory.mktemp("run"), "untouched", request.param)
 

@@ -273,7 +273,7 @@ def test_a_warm_process_stays_as_it_is(tmp_path):
 
 def test_a_process_that_falls_silent_in_an_evaluation_is_replaced(tmp_path):
     layout = directory(tmp_path / "run", "tournament.evaluation.episodes=500", "tournament.budget.steps=400",
-                       "engine.hang_seconds=2.0", "tournament.members=1")  # fmt: skip
+                       "engine.hang_seconds=6.0", "tournament.members=1")  # fmt: skip
     stopped = []
 
     def tick():
