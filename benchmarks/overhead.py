@@ -22,6 +22,8 @@ ENVS, LENGTH, OBS, ACTIONS = 32, 256, 24, 4  # of BipedalWalker
 class NullEnv:
     """Always the same step."""
 
+    generator = None
+
     def __init__(self) -> None:
         bounds = (-1.0,) * OBS, (1.0,) * OBS
         self.spec = EnvSpec(Box((OBS,), "float32", *bounds), Box((ACTIONS,), "float32", (-1.0,) * 4, (1.0,) * 4), ENVS)
@@ -38,6 +40,9 @@ class NullEnv:
     def step(self, action: Tensor) -> Step:
         """See `VecEnv`."""
         return self.given
+
+    def verify(self) -> None:
+        """See `VecEnv`."""
 
     def close(self) -> None:
         """See `VecEnv`."""

@@ -25,13 +25,13 @@ from typing import Any
 import report
 import scaling_page
 import torch
-from torch import Tensor
 
 from erlcli.core.replay import Priorities, Replay
-from erlcli.core.types import Box, Discrete, EnvSpec, FinalObs, Rollout, Step
+from erlcli.core.types import Box, FinalObs, Rollout
 from erlcli.engine import build
 from erlcli.engine.collector import Buffers, Collector, rollout_layout
-from erlcli.envs.vecenv import VecEnv
+from erlcli.envs.config import EnvConfig
+from erlcli.envs.vecenv import make_vec_env
 from erlcli.recipe.load import load
 from erlcli.runs.jsonl import Appender, read_json, write_json
 from erlcli.runs.view import RunView
@@ -39,48 +39,6 @@ from erlcli.runs.view import RunView
 DATA = Path(__file__).with_name("scaling.json")
 LENGTH = 32  # T of the rollouts here
 Point = dict[str, float]
-
-
-class Drift:
-    """N points on a line that drift, all at once: an environment that costs next to nothing.
-
-    An episode is 200 steps; all of them are reset together.
-    """
-
-    def __init__(self, num_envs: int) -> None:
-        bound = (float("inf"),) * 4
-        self.spec = EnvSpec(Box((4,), "float32", tuple(-b for b in bound), bound), Discrete(2, 0), num_envs, 200)
-        self._obs, self._reward = torch.zeros(num_envs, 4), torch.zeros(num_envs)
-        self._no, self._yes = (torch.full((num_envs,), value) for value in (False, True))
-        self._time = 0
-
-    def reset(self, seed: int, first_index: int = 0) -> Tensor:
-        """See `VecEnv`."""
-        self._time = 0
-        return self._obs.normal_(generator=torch.Generator().manual_seed(seed))
-
-    def first_mask(self) -> None:
-        """See `VecEnv`."""
-
-    def step(self, action: Tensor) -> Step:
-        """See `VecEnv`."""
-        self._time += 1
-        over = self._time % 200 == 0
-        final = dict(enumerate(self._obs.clone())) if over else None
-        self._obs[:, 1].add_(action, alpha=0.02).sub_(0.01)
-        self._obs[:, 0].add_(self._obs[:, 1])
-        torch.neg(self._obs[:, 0].abs(), out=self._reward)
-        if over:
-            self._obs.zero_()
-        return Step(self._obs, self._reward, self._no, self._yes if over else self._no, self._yes, final)
-
-    def close(self) -> None:
-        """See `VecEnv`."""
-
-
-def make_env(num_envs: int) -> VecEnv:
-    """The environments of `envs` and `width`; any others of 4 numbers and 2 choices will do."""
-    return Drift(num_envs)
 
 
 @dataclass(frozen=True)
@@ -112,7 +70,7 @@ def ppo_speed(num_envs: int, width: int, seconds: float) -> Point:
             f"algorithm.batch_size={num_envs * LENGTH // 4}", "algorithm.epochs=4"]  # fmt: skip
     recipe = load("cartpole_ppo", sets)
     build.configure_cpu(recipe)
-    env = make_env(num_envs)
+    env = make_vec_env(EnvConfig("torch/CartPole-v1", num_envs=num_envs))
     algorithm = build.algorithm(recipe, env.spec, torch.device("cpu"))
     layout = rollout_layout(env.spec, algorithm.policy, LENGTH, num_envs)
     buffers = Buffers({name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in layout.items()})

@@ -1,10 +1,10 @@
-"""How scaling is drawn, and the environment that it is measured in."""
+"""How scaling is drawn, and that what is timed can be run."""
 
 from dataclasses import replace
 
+import overhead
 import scaling
 import scaling_page
-import torch
 
 PARTS = {
     "envs": {
@@ -46,14 +46,8 @@ def test_a_part_ends_at_its_budget_or_at_what_can_not_be_measured():
     assert "budget" in found["not_measured"][0]
 
 
-def test_the_points_that_drift_are_an_environment():
-    env = scaling.make_env(3)
-    first = env.reset(0).clone()
-    step = env.step(torch.tensor([1, 0, 1]))
-    assert torch.allclose(step.obs[:, 1] - first[:, 1], torch.tensor([0.01, -0.01, 0.01]), atol=1e-6)
-    for _ in range(198):
-        step = env.step(torch.tensor([1, 0, 1]))
-        assert not step.truncated.any()
-    step = env.step(torch.tensor([1, 0, 1]))
-    assert step.truncated.all() and not step.terminated.any()
-    assert len(step.final_obs) == 3
+def test_what_it_times_runs():
+    """The engine's own parts, put together there: they change, and the script has to follow."""
+    point = scaling.ppo_speed(num_envs=4, width=8, seconds=0.0)
+    assert 0 < point["training, steps/s"] < point["collecting, steps/s"]
+    assert all(cost > 0 for cost in overhead.microseconds(0.0))
