@@ -260,6 +260,7 @@ def test_finished(start, layout):
     assert "finished: " in tail and "erl eval runs/r" in tail
 
 
+@pytest.mark.slow
 def test_watch_attaches_again_and_again(start, layout, tmp_path):
     command = [sys.executable, "-m", "erlcli", *ENDLESS, "--name", "r", "--detach"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
@@ -314,6 +315,7 @@ class Noisy(gymnasium.Env):
 """
 
 
+@pytest.mark.slow
 def test_what_an_env_prints_never_paints_over_the_screen(start, layout, tmp_path):
     (tmp_path / "noisy.py").write_text(NOISY)
     (tmp_path / "noisy.toml").write_text(

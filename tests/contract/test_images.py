@@ -48,7 +48,7 @@ def mean_return(run, policy):
     [
         ("ppo", "Dot", 0.97, 8192),
         ("dqn", "Dot", 0.97, 4096),
-        ("sac_discrete", "Dot", 0.97, 4096),
+        pytest.param("sac_discrete", "Dot", 0.97, 4096, marks=pytest.mark.slow),
         ("ppo", "Both", 0.95, 24_576),
         pytest.param("dqn", "Both", 0.95, 8192, marks=pytest.mark.slow),
         pytest.param("sac", "BothTarget", -0.2, 6144, marks=pytest.mark.slow),

@@ -12,8 +12,12 @@ import os, pathlib
 from erlcli.engine.child import give_way
 give_way(7)
 group = pathlib.Path("/proc/self/autogroup")
-print(os.nice(0), group.read_text().split()[-1] if group.exists() else "")
+print(os.nice(0), *(group.read_text().split()[-1:] if group.exists() else []))
 """
+
+
+# Linux shows nothing for a process in a control group of its own, as in a container: its autogroup has no say there.
+GROUPED = AUTOGROUP.exists() and AUTOGROUP.read_text() != ""
 
 
 def report(**options):
@@ -24,12 +28,12 @@ def report(**options):
 def test_a_session_of_its_own_gives_way_as_a_whole():
     nice, *group = report(start_new_session=True)
     assert nice == "7"
-    assert group == (["7"] if AUTOGROUP.exists() else [])
+    assert group == (["7"] if GROUPED else [])
 
 
-@pytest.mark.skipif(not AUTOGROUP.exists(), reason="no autogroups on this machine")
+@pytest.mark.skipif(not GROUPED, reason="autogroups have no say on this machine")
 def test_the_session_of_others_is_left_alone():
     before = AUTOGROUP.read_text()
-    nice, _ = report()
+    nice, *_ = report()
     assert nice == "7"
     assert AUTOGROUP.read_text() == before

@@ -20,6 +20,7 @@ from erlcli.runs.lock import is_owned
 
 FAULTY = Path(__file__).parent / "envs" / "faulty.py"
 PATIENCE = 90.0  # seconds until a test gives up on an event; events come within a few
+SLOW = [pytest.mark.slow]
 
 RECIPE = """
 [train]
@@ -133,11 +134,10 @@ def assert_clean(run):
 
 
 def cases(**words):
-    """`fault, words, workers`: all faults in the learner; workers run the same code: one of theirs, the rest slow."""
-    rest = list(words)[1:]
-    for fault, said in words.items():
-        yield pytest.param(fault, said, 0, id=f"{fault}-0")
-        yield pytest.param(fault, said, 2, id=f"{fault}-2", marks=[pytest.mark.slow] * (fault in rest))
+    """`fault, words, workers`: the first in the learner and in a worker; each other starts processes for one line."""
+    for number, (fault, said) in enumerate(words.items()):
+        for workers in (0, 2):
+            yield pytest.param(fault, said, workers, id=f"{fault}-{workers}", marks=SLOW * (number > 0))
 
 
 FAILS = {
@@ -147,7 +147,7 @@ FAILS = {
     "inf_reward": "reward of inf",
     "text_reward": "no finite number",
 }
-EXITS = {"exit": "code 7", "exit_0": "code 0", "sys_exit": "sys.exit"}
+EXITS = {"exit_0": "code 0", "exit": "code 7", "sys_exit": "sys.exit"}
 ENDS = {"segfault": "SIGSEGV", "exit": "code 7"}
 
 
@@ -163,7 +163,7 @@ def test_env_that_fails_always_is_named_and_bounded(tmp_path, fault, words, work
     assert {"env_index", "seed", "step"} <= row["details"].keys()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=SLOW), 2])
 def test_env_that_raises_once_is_healed(tmp_path, workers):
     run = Run(tmp_path, fault="raise", once=str(tmp_path / "flag"), workers=workers)
     code, _, err = run.end()
@@ -187,7 +187,7 @@ def test_env_that_ends_its_process_once_is_healed(tmp_path, fault, words, worker
     assert_clean(run)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=SLOW)])
 def test_env_that_hangs_once_is_named_with_its_stack_and_healed(tmp_path, workers):
     run = Run(tmp_path, fault="hang", once=str(tmp_path / "flag"), workers=workers, at=200)
     code, _, err = run.end()
@@ -199,6 +199,7 @@ def test_env_that_hangs_once_is_named_with_its_stack_and_healed(tmp_path, worker
     assert run.steps() == 2560
 
 
+@pytest.mark.slow
 def test_env_that_hangs_in_evaluation_ends_the_run(tmp_path):
     run = Run(tmp_path, fault="hang", only_process="evaluator", at=10, restarts=1)
     code, _, err = run.end()
@@ -222,9 +223,9 @@ def test_env_that_fails_at_reset(tmp_path):
     assert code == 3 and "reset of env 0" in err
 
 
-@pytest.mark.parametrize("role", ["learner", "evaluator", "worker-1"])
+@pytest.mark.parametrize("role", ["learner", pytest.param("evaluator", marks=SLOW), "worker-1"])
 def test_killed_children_heal(tmp_path, role):
-    run = Run(tmp_path, total=25_600, workers=2)
+    run = Run(tmp_path, total=12_800, workers=2)
     wait_for(lambda: run.steps() >= 1280, "training")
     wait_for(lambda: run.layout.process(role).exists(), role)
     os.kill(run.pid(role), signal.SIGKILL)
@@ -232,12 +233,12 @@ def test_killed_children_heal(tmp_path, role):
     assert code == 0, err
     (restart,) = run.events(f"{role.split('-')[0]}_restart")
     assert "SIGKILL" in restart["message"]
-    assert run.steps() == 25_600
+    assert run.steps() == 12_800
     assert_clean(run)
 
 
 def test_killed_supervisor_needs_one_resume(tmp_path):
-    run = Run(tmp_path, total=64_000, workers=2)
+    run = Run(tmp_path, total=19_200, workers=2)
     wait_for(lambda: run.steps() >= 1280, "training")
     run.process.kill()
     run.process.communicate()
@@ -246,11 +247,13 @@ def test_killed_supervisor_needs_one_resume(tmp_path):
     reached = run.steps()
     code, _, err = run.resume().end()
     assert code == 0, err
-    assert run.steps() == 64_000 > reached
+    assert run.steps() == 19_200 > reached
     assert_clean(run)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(number, marks=SLOW) for number in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_one_signal_leaves_a_checkpoint(tmp_path, number):
     run = Run(tmp_path, total=10_000_000)
     wait_for(lambda: run.steps() >= 1280, "training")
@@ -335,6 +338,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_full_disk_is_told_and_costs_no_checkpoint(small_disk, tmp_path):
     run = Run(small_disk, total=1280)
     assert run.end()[0] == 0
@@ -374,7 +378,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+# What a recipe alone shows is told at once, the rest by a learner, which takes seconds to start.
+BY_THE_LEARNER = ("unknown file", "unknown class", "env argument", "no such device", "backend without the id")
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=SLOW * (case in BY_THE_LEARNER)) for case in BAD])
 def test_what_can_not_be_trained_leaves_nothing(tmp_path, case):
     overrides, words = BAD[case]
     (tmp_path / "actions.py").write_text(
@@ -392,7 +400,7 @@ def test_what_can_not_be_trained_leaves_nothing(tmp_path, case):
     assert not (tmp_path / "run").exists()
 
 
-def test_run_directory_that_exists(tmp_path):
+def test_run_directories_that_exist_or_can_not_be_made(tmp_path):
     run = Run(tmp_path, total=1280)
     assert run.end()[0] == 0
     before = sorted(p for p in run.layout.root.rglob("*"))
@@ -400,11 +408,6 @@ def test_run_directory_that_exists(tmp_path):
     code, _, err = run.end()
     assert code == 2 and "erl resume" in err
     assert sorted(p for p in run.layout.root.rglob("*")) == before
-
-
-def test_run_directory_that_can_not_be_made(tmp_path):
-    run = Run(tmp_path, total=1280)
-    assert run.end()[0] == 0
     run.start("train", str(tmp_path / "faulty.toml"), "--run-dir", "/proc/erl/run")
     code, _, err = run.end()
     assert code == 2 and "/proc/erl/run" in err and "--run-dir" in err

@@ -157,6 +157,7 @@ def test_a_run_is_written_once_and_steps_are_those_of_all(untouched):
     assert read_json(untouched.process("learner-1"))["phase"] == "done"
 
 
+@pytest.mark.slow
 def test_verify_trains_with_both_again(untouched):
     verdict = json.loads(erl("resume", untouched.root, "--verify", "--json").stdout)
     assert verdict["equal"] and verdict["rows"] == 5

@@ -460,7 +460,11 @@ def wait_for(condition, what):
 
 
 @pytest.mark.parametrize(
-    "settings", [[], ["--set", "engine.workers=2", "--set", "engine.lag=1"]], ids=["inline", "lag"]
+    "settings",
+    [
+        pytest.param([], id="inline"),
+        pytest.param(["--set", "engine.workers=2", "--set", "engine.lag=1"], id="lag", marks=pytest.mark.slow),
+    ],
 )
 def test_a_real_run_is_paused_changed_and_stopped_and_stays_exact(tmp_path, settings):
     recipe = tmp_path / "recipe.toml"

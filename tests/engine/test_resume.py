@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from erlcli.runs.view import Curve
 
 ENV = Path(__file__).parent / "envs" / "faulty.py"
 PATIENCE = 90.0
-TOTAL = 12_800
+TOTAL = 6_400
 RECIPE = f"""
 [train]
 total_steps = {TOTAL}
@@ -44,7 +45,7 @@ learning_rate = {{ kind = "linear", start = 1e-2, end = 0.0 }}
 [eval]
 episodes = 4
 probe_episodes = 2
-every_steps = 6_400
+every_steps = 3_200
 [checkpoint]
 every_steps = 1_280
 keep = 100
@@ -73,13 +74,22 @@ def train(folder, name, settings, *more):
     return RunLayout(folder / name)
 
 
-# Workers without lag are between the two others, and take minutes.
-BETWEEN = pytest.param("two_workers", marks=pytest.mark.slow)
+# Workers take the same way, with one more restart point to keep; a minute each.
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("two_workers", "two_workers_lag")]
 
 
-@pytest.fixture(scope="module", params=["inline", BETWEEN, "two_workers_lag"])
+@pytest.fixture(scope="module", params=["inline", *OTHERS])
 def untouched(request, tmp_path_factory):
     return request.param, train(tmp_path_factory.mktemp("run"), "untouched", request.param)
+
+
+SHORT = ("--set", "train.total_steps=1280")
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """A run that has come to its end; to be left as it is."""
+    return train(tmp_path_factory.mktemp("run"), "short", "inline", *SHORT)
 
 
 def rows(layout):
@@ -108,9 +118,9 @@ def test_killed_and_resumed_equals_untouched(untouched, tmp_path):
     layout = RunLayout(tmp_path / "killed")
     command = [sys.executable, "-m", "erlcli", "train", str(recipe), "--run-dir", str(layout.root), *SETTINGS[settings]]
     draw = random.Random(7)
-    for _ in range(3):  # more points in the slow test
+    for _ in range(2):  # more points in the slow test
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        kill_at(process, layout, draw.randrange(500, 5000))
+        kill_at(process, layout, draw.randrange(500, 3000))
         command = [sys.executable, "-m", "erlcli", "resume", str(layout.root)]
     done = erl("resume", layout.root, check=False)
     assert done.returncode == 0, done.stderr
@@ -148,8 +158,6 @@ def test_verify(untouched):
 
 def test_verify_sees_a_difference(untouched, tmp_path):
     """The end of the stretch with one bit changed, and a manifest that agrees with it."""
-    import shutil
-
     _, layout = untouched
     copy = RunLayout(tmp_path / "copy")
     shutil.copytree(layout.root, copy.root, symlinks=True)
@@ -168,14 +176,12 @@ def test_same_seed_same_rows(untouched, tmp_path):
     assert_same(reference, train(tmp_path, "again", settings))
 
 
-def test_another_seed_other_rows(tmp_path):
-    one = train(tmp_path, "one", "inline", "--seed", "1", "--set", "train.total_steps=1280")
-    two = train(tmp_path, "two", "inline", "--seed", "2", "--set", "train.total_steps=1280")
-    assert rows(one)[-1] != rows(two)[-1]
+def test_another_seed_other_rows(short, tmp_path):
+    assert rows(short)[-1] != rows(train(tmp_path, "two", "inline", "--seed", "2", *SHORT))[-1]
 
 
-def test_extended_run_goes_on(tmp_path):
-    layout = train(tmp_path, "run", "inline", "--set", "train.total_steps=1280")
+def test_extended_run_goes_on(short, tmp_path):
+    layout = RunLayout(shutil.copytree(short.root, tmp_path / "run", symlinks=True))
     assert "nothing is left to do" in erl("resume", layout.root).stdout
     erl("resume", layout.root, "--set", "train.total_steps=2560")
     assert [row["steps"] for row in rows(layout)] == list(range(128, 2561, 128))
@@ -183,13 +189,12 @@ def test_extended_run_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["env.num_envs=8", "network.hidden=[16]", "normalize.obs=false"])
-def test_what_checkpoints_are_made_for_stays(tmp_path, change):
-    layout = train(tmp_path, "run", "inline", "--set", "train.total_steps=1280")
-    before = layout.recipe.read_text()
-    done = erl("resume", layout.root, "--set", "train.total_steps=2560", "--set", change, check=False)
+def test_what_checkpoints_are_made_for_stays(short, change):
+    before = short.recipe.read_text()
+    done = erl("resume", short.root, "--set", "train.total_steps=2560", "--set", change, check=False)
     assert done.returncode == 2
     assert change.split("=")[0] in done.stderr and "new run" in done.stderr
-    assert layout.recipe.read_text() == before
+    assert short.recipe.read_text() == before
 
 
 def test_reached_target_ends_the_run_and_does_not_end_it_twice(tmp_path):
@@ -202,8 +207,10 @@ def test_reached_target_ends_the_run_and_does_not_end_it_twice(tmp_path):
     assert steps_of(layout) >= reached + 5000
 
 
-def test_nothing_to_verify(tmp_path):
-    layout = train(tmp_path, "run", "inline", "--set", "train.total_steps=640")
+def test_nothing_to_verify(short, tmp_path):
+    layout = RunLayout(shutil.copytree(short.root, tmp_path / "run", symlinks=True))
+    for path in checkpoint.numbered(layout)[1:]:
+        shutil.rmtree(path)
     with pytest.raises(RecipeError, match="nothing to verify"):
         newest_stretch(layout)
     assert erl("resume", layout.root, "--verify", check=False).returncode == 2
@@ -212,6 +219,6 @@ def test_nothing_to_verify(tmp_path):
 def test_plan_counts_iterations(tmp_path):
     (tmp_path / "recipe.toml").write_text(RECIPE)
     recipe = load(tmp_path / "recipe.toml")
-    assert Plan.of(recipe) == Plan(log=1, snapshot=50, checkpoint=10)
+    assert Plan.of(recipe) == Plan(log=1, snapshot=25, checkpoint=10)
     long = load(tmp_path / "recipe.toml", ["train.total_steps=12_800_000", 'eval.every_steps="auto"'])
     assert Plan.of(long).log == 5 and Plan.of(long).snapshot == 2_000

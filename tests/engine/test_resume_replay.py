@@ -60,7 +60,10 @@ def erl(*arguments):
     return done.stdout
 
 
-@pytest.fixture(scope="module", params=list(SETTINGS))
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS if name != "inline"]
+
+
+@pytest.fixture(scope="module", params=["inline", *OTHERS])
 def untouched(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     (folder / "recipe.toml").write_text(RECIPE)

@@ -153,8 +153,10 @@ def test_real_pods_are_fused_and_the_fused_one_is_scored(tmp_path):
     assert len(fused) >= 2
     scored = {row["member"] for row in events(layout, "evaluate")}
     assert {row["member"] for row in fused} <= scored
-    names = {row["parent"] for row in events(layout, "spawn") if row["parent"]}
-    assert names - {name for row in fused for name in row["fused"]}  # a next generation started from one of two seeds
+    parents = {row["parent"] for row in events(layout, "spawn") if row["parent"] and not row.get("fused")}
+    assert parents
+    for row in fused:  # one of the two seeds and of their average goes on, whichever is best
+        assert len(parents & {row["member"], *row["fused"]}) <= 1
 
 
 def test_slices_in_seconds_end_by_the_clock(tmp_path):
@@ -167,7 +169,7 @@ def test_slices_in_seconds_end_by_the_clock(tmp_path):
     assert fold(rows_of(layout)).spent_steps >= 500
 
 
-@pytest.mark.parametrize("event", ["slice_start", "evaluate", "promote"])
+@pytest.mark.parametrize("event", [pytest.param("slice_start", marks=pytest.mark.slow), "evaluate", "promote"])
 def test_kill_9_of_the_orchestrator_and_resume(event, tmp_path):
     layout = directory(tmp_path / "run")
     names = ["cpu:0", "cpu:1"]
@@ -252,6 +254,7 @@ def test_a_slot_on_a_gpu_that_is_not_there_is_an_error(tmp_path):
     backend.close()
 
 
+@pytest.mark.slow
 def test_a_warm_process_stays_as_it_is(tmp_path):
     """Slice after slice, no descriptors and no threads are left open."""
     overrides = ["tournament.budget.steps=4_000", "train.total_steps=100_000", "train.target_return=1_000"]
@@ -271,6 +274,7 @@ def test_a_warm_process_stays_as_it_is(tmp_path):
     assert max(threads) - min(threads) <= 4
 
 
+@pytest.mark.slow
 def test_a_process_that_falls_silent_in_an_evaluation_is_replaced(tmp_path):
     layout = directory(tmp_path / "run", "tournament.evaluation.episodes=500", "tournament.budget.steps=400",
                        "engine.hang_seconds=6.0", "tournament.members=1")  # fmt: skip

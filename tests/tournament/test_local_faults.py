@@ -75,6 +75,7 @@ def events(rows, name):
     return [row for row in rows if row["event"] == name]
 
 
+@pytest.mark.slow
 def test_a_slot_that_is_taken_during_an_evaluation_costs_no_slice(tmp_path):
     asked = []
 

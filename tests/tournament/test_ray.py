@@ -224,6 +224,7 @@ def test_a_driver_that_is_killed_leaves_nobody_behind_and_is_resumed(head, node,
     wait_until(lambda: not processes_of(layout.root))
 
 
+@pytest.mark.slow
 def test_an_env_that_takes_its_process_is_the_members_failure_and_no_loss(head, node, tmp_path):
     node()
     (tmp_path / "env.py").write_text(ENV.replace("raise RuntimeError", "os._exit(7)  #"))
