@@ -6,6 +6,7 @@ Dimension letters: N environments.
 from __future__ import annotations
 
 import contextlib
+import math
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +25,10 @@ from erlcli.core.types import EnvSpec
 from erlcli.engine.failures import Interrupted
 from erlcli.engine.video import Frame, picture, rendering_env
 from erlcli.envs.config import EnvConfig
-from erlcli.envs.gymnasium import scalar
 from erlcli.envs.masks import MaskFault, check_unused, mask_reader
 from erlcli.envs.parts import BadObservation
 from erlcli.envs.position import PositionLog
+from erlcli.envs.returned import copy_obs, scalar
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.errors import DivergedError, EnvError
@@ -176,13 +177,13 @@ class Evaluation:
         seats = [_Seat(j, self.envs[j], list(range(j, len(episodes), count))) for j in range(count)]
         returns, lengths = [0.0] * len(episodes), [0] * len(episodes)
         obs = np.zeros((count, *self.spec.obs.shape), dtype=self.spec.obs.dtype)  # (N, *obs), ours: envs reuse theirs
-        tensor = torch.from_numpy(obs)
+        rows, tensor = [obs[j, ...] for j in range(count)], torch.from_numpy(obs)
         mask = np.ones((count, self.spec.mask), dtype=bool)  # (N, C)
         state = policy.initial_state(count, torch.device("cpu"))  # (N, S)
 
         def begin(j: int) -> None:
             seats[j].steps, seats[j].total = 0, 0.0
-            self._reset(seats[j], episodes[seats[j].places[0]], obs[j : j + 1], mask[j])
+            self._reset(seats[j], episodes[seats[j].places[0]], rows[j], mask[j])
             if state is not None:
                 with torch.inference_mode():  # which is what it is made in
                     state[j] = 0.0
@@ -199,7 +200,7 @@ class Evaluation:
             for j in list(active):
                 seat = seats[j]
                 place = seat.places[0]
-                ended = self._step(seat, actions[j], episodes[place], obs[j : j + 1], mask[j])
+                ended = self._step(seat, actions[j], episodes[place], rows[j], mask[j])
                 if watch is not None and j == 0:
                     watch(episodes[place], seat.steps, seat.total)
                 if not ended:
@@ -241,8 +242,9 @@ class Evaluation:
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._failure("reset", seat, episode, None, f"{result!r:.100}, not (obs, info)")
         self._store("reset", seat, episode, result[0], row)
-        self._read_mask("reset", seat, episode, result[1], mask)
-        if not self._readers:
+        if self._readers:
+            self._read_mask("reset", seat, episode, result[1], mask)
+        else:
             check_unused(result[1], self.spec.action, self.config)
 
     def _step(
@@ -265,20 +267,20 @@ class Evaluation:
             raise self._failure("step", seat, episode, None, f"{what}, not (obs, reward, terminated, truncated, info)")
         obs, reward, terminated, truncated, info = result
         self._store("step", seat, episode, obs, row)
-        value, flags = scalar(reward), (scalar(terminated), scalar(truncated))
-        if value is None or not np.isfinite(value):
+        value, ends, cut = scalar(reward), scalar(terminated), scalar(truncated)
+        if value is None or not math.isfinite(value):
             raise self._failure("step", seat, episode, None, f"a reward of {reward!r:.100}, no finite number")
-        if None in flags:
+        if ends is None or cut is None:
             what = f"flags {terminated!r:.50} and {truncated!r:.50}, no booleans"
             raise self._failure("step", seat, episode, None, what)
         seat.total += value
-        if not any(flags):
+        if ends or cut:
+            return True
+        if self._readers:
             self._read_mask("step", seat, episode, info, mask)
-        return any(flags)
+        return False
 
     def _read_mask(self, call: str, seat: _Seat, episode: int, info: Any, mask: NDArray[np.bool_]) -> None:  # noqa: ANN401
-        if not self._readers:
-            return
         try:
             self._readers[seat.number](info, mask)
         except MaskFault as fault:
@@ -287,26 +289,9 @@ class Evaluation:
             raise self._failure(call, seat, episode, error) from error
 
     def _store(self, call: str, seat: _Seat, episode: int, obs: Any, row: NDArray[Any]) -> None:  # noqa: ANN401
-        """Copy an observation into its row (1, *obs), if it is one; the rules are those of training."""
-        try:
-            array = np.asarray(obs)
-        except ValueError as error:  # ragged lists
-            raise self._failure(call, seat, episode, error, f"no observation: {obs!r:.100}") from None
-        images = row.dtype == np.uint8
-        problem = None
-        if array.shape != row.shape[1:]:
-            problem = f"an observation of shape {array.shape}, not {row.shape[1:]}"
-        elif array.dtype.kind not in ("biu" if images else "biuf"):
-            problem = f"an observation of {array.dtype}, where {row.dtype} is due"
-        elif images and array.dtype != np.uint8 and not ((array >= 0) & (array <= 255)).all():
-            problem = f"{array.dtype} pixels outside of 0 ... 255"
-        else:
-            with np.errstate(over="ignore"):  # what float32 can't hold becomes infinite, and is refused as such
-                row[0] = array
-            if not images and not np.isfinite(row).all():
-                problem = f"a NaN or infinite observation: {obs!r:.200}"
-        if problem is not None:
-            raise self._failure(call, seat, episode, None, problem)
+        wrong = copy_obs(obs, row)
+        if wrong is not None:
+            raise self._failure(call, seat, episode, None, wrong)
 
     def _failure(
         self, call: str, seat: _Seat, episode: int, error: Exception | None, what: str | None = None

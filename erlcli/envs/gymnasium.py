@@ -23,6 +23,7 @@ from erlcli.envs.config import EnvConfig
 from erlcli.envs.masks import MaskFault, check_unused, mask_reader
 from erlcli.envs.parts import BadObservation
 from erlcli.envs.position import Position, PositionLog
+from erlcli.envs.returned import copy_obs, scalar
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.errors import EnvError
@@ -86,7 +87,7 @@ class GymnasiumVecEnv:
             mask=torch.from_numpy(self._mask) if reader is not None else None,
             game=Game(torch.zeros(n), torch.zeros(n, dtype=torch.bool)) if self.spec.games else None,
         )
-        self._images = box.dtype == "uint8"
+        self._rows = [self._obs[i, ...] for i in range(n)]  # views, also where an observation is one number
         self._first = 0
         self._seeds = [0] * n
         self._episodes = [0] * n  # since the seed was set, for messages
@@ -186,20 +187,9 @@ class GymnasiumVecEnv:
         self._position.note(call, self._first + i, self._seeds[i], self._episodes[i], self._steps[i])
 
     def _store(self, i: int, obs: Any, call: str) -> None:  # noqa: ANN401 - an observation
-        row = self._obs[i, ...]  # a view, also where an observation is one number
-        try:
-            array = np.asarray(obs)
-        except ValueError as error:  # ragged lists
-            raise self._failure(i, call, f"returned no observation: {obs!r:.100}", error) from None
-        if array.shape != row.shape:
-            raise self._failure(i, call, f"returned an observation of shape {array.shape}, not {row.shape}")
-        if array.dtype.kind not in ("biu" if self._images else "biuf"):
-            raise self._failure(i, call, f"returned an observation of {array.dtype}, where {row.dtype} is due")
-        if self._images and array.dtype != np.uint8 and not ((array >= 0) & (array <= 255)).all():
-            raise self._failure(i, call, f"returned {array.dtype} pixels outside of 0 ... 255")
-        row[...] = array
-        if not self._images and not np.isfinite(row).all():
-            raise self._failure(i, call, f"returned a NaN or infinite observation: {row!r:.200}")
+        wrong = copy_obs(obs, self._rows[i])
+        if wrong is not None:
+            raise self._failure(i, call, f"returned {wrong}")
 
     def _failure(self, i: int, call: str, what: str, error: Exception | None = None) -> EnvError:
         where = Position(call, self._first + i, self._seeds[i], self._episodes[i], self._steps[i])
@@ -212,17 +202,6 @@ class GymnasiumVecEnv:
                 "traceback": "".join(traceback.format_exception(error)) if error is not None else None,
             },
         )
-
-
-def scalar(value: Any) -> float | None:  # noqa: ANN401 - whatever an env returns
-    """A reward or a flag as a float: Python and numpy numbers, booleans and arrays of one element; None for others."""
-    if isinstance(value, (bool, int, float)):  # np.float64 is a float
-        return float(value)
-    try:
-        array = np.asarray(value)
-    except ValueError:  # ragged lists
-        return None
-    return float(array.reshape(())) if array.size == 1 and array.dtype.kind in "biuf" else None
 
 
 def _raised(error: Exception) -> str:

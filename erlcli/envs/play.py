@@ -18,7 +18,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from erlcli.envs.finding import Finding, Status
-from erlcli.envs.gymnasium import scalar
+from erlcli.envs.returned import scalar
 
 STEP_TUPLE = "(obs, reward, terminated, truncated, info)"
 Env = gymnasium.Env[Any, Any]

@@ -184,7 +184,7 @@ class EvalSection(Section):
     probe_episodes: int = Field(20, ge=1, description="Episodes of the first look at a snapshot.")
     every_steps: Count | Auto = Field("auto", description="Steps between snapshots; auto is a 50th of the budget.")
     num_envs: int = Field(
-        10, ge=1, le=1024, description="Environments stepped together by the evaluator; all where they are tensors."
+        20, ge=1, le=1024, description="Environments stepped together by the evaluator; all where they are tensors."
     )
     seed: int = Field(1, ge=0, lt=2**63, description="Of the fixed set of episodes; never shared with training.")
     keep_snapshots: bool = Field(False, description="Keep all snapshots instead of only those still to evaluate.")

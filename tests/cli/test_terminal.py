@@ -209,7 +209,13 @@ def test_killed_dashboard(start, layout):
     assert goes_on(layout)
 
 
-@pytest.mark.parametrize("controlling", [True, False], ids=["of its session", "of another session"])
+@pytest.mark.parametrize(
+    "controlling",
+    [
+        pytest.param(True, id="of its session", marks=pytest.mark.slow),
+        pytest.param(False, id="of another session"),
+    ],
+)
 def test_closed_connection(start, layout, controlling):
     """With a hang-up signal, and without one: a terminal tells its own session alone."""
     terminal = start(*ENDLESS, "--name", "r", controlling=controlling)

@@ -141,7 +141,7 @@ def test_signals_leave_nobody_behind(number, times, code, tmp_path):
     if times == 1 and number != signal.SIGKILL:
         assert not ledger.running()
         for entry in ledger.alive.values():
-            if entry.begun:
+            if entry.begun and entry.steps:  # a signal may come before a slice has taken a step
                 member = RunLayout(root / "members" / entry.id)
                 assert int(max(path.name for path in member.checkpoints.glob("0*"))) == entry.steps
 

@@ -127,7 +127,7 @@ def test_metrics_are_finite_numbers_with_a_place_in_time(name, make_run):
 
 @every_algorithm
 def test_equal_seeds_give_equal_runs(name, make_run):
-    runs = [make_run(name, drift(name), train={"total_steps": 768, "seed": seed}) for seed in (4, 4, 5)]
+    runs = [make_run(name, drift(name), train={"total_steps": 384, "seed": seed}) for seed in (4, 4, 5)]
     trained = [run.train() for run in runs]
     assert_same_state(trained[0], trained[1])
     assert metric_rows(runs[0]) == metric_rows(runs[1])
@@ -138,13 +138,13 @@ def test_equal_seeds_give_equal_runs(name, make_run):
 @pytest.mark.parametrize("normalize", [False, True])
 def test_a_run_restored_from_a_checkpoint_ends_like_one_that_was_never_cut(name, normalize, make_run):
     sections = {
-        "train": {"total_steps": 1024},
+        "train": {"total_steps": 640},
         "normalize": {"obs": normalize, "reward": normalize},
-        "checkpoint": {"every_steps": 512},
+        "checkpoint": {"every_steps": 384},
     }
     whole = make_run(name, drift(name), **sections)
     trained = whole.train()
-    middle = next(p for p in checkpoint.numbered(whole.layout) if 0 < int(p.name) < 1024)
+    middle = next(p for p in checkpoint.numbered(whole.layout) if 0 < int(p.name) < 640)
     resumed = make_run(name, drift(name), **sections)
     again = resumed.train(checkpoint.load(middle))
     assert_same_state(trained, again)

@@ -49,7 +49,7 @@ def mean_return(run, policy):
         ("ppo", "Dot", 0.97, 8192),
         ("dqn", "Dot", 0.97, 4096),
         pytest.param("sac_discrete", "Dot", 0.97, 4096, marks=pytest.mark.slow),
-        ("ppo", "Both", 0.95, 24_576),
+        pytest.param("ppo", "Both", 0.95, 24_576, marks=pytest.mark.slow),
         pytest.param("dqn", "Both", 0.95, 8192, marks=pytest.mark.slow),
         pytest.param("sac", "BothTarget", -0.2, 6144, marks=pytest.mark.slow),
     ],
@@ -95,7 +95,9 @@ def test_images_stay_bytes_until_the_network(name, normalize, make_run):
             assert normalizer.shift.shape == ((3,) if discrete(name) else (1,))
 
 
-@every_algorithm
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("ppo", "dqn", "sac") else pytest.mark.slow) for name in NAMES]
+)
 def test_a_run_on_images_restored_from_a_checkpoint_ends_like_one_that_was_never_cut(name, make_run):
     env = "DriftingChoice" if discrete(name) else "Drifting"
     sections = {

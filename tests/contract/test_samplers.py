@@ -32,6 +32,11 @@ FIRST = list({acting(name): name for name in reversed(NAMES)}.values())
 MARKS = {name: () if name in FIRST else pytest.mark.slow for name in NAMES}
 CASES = [pytest.param(name, env, marks=MARKS[name]) for name in NAMES for env in drifts(name)]
 every_algorithm = pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in NAMES])
+# What doesn't depend on how a policy acts: one that learns from rollouts, one from a replay.
+KINDS = ("a2c", "d3qn")
+both_kinds = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in NAMES]
+)
 
 
 def disturb(policy, version):
@@ -81,7 +86,7 @@ def test_one_worker_gives_what_the_inline_sampler_gives(name, env, make_run):
     assert sum(len(rollout.final_obs.index) for rollout in inline) > 5
 
 
-@every_algorithm
+@both_kinds
 def test_two_workers_with_lag_repeat_themselves_and_keep_to_their_versions(name, make_run):
     env = drifts(name)[0]
     runs = [collect(make_run(name, env, engine={"workers": 2, "lag": 1}), rollouts=4, stretches=2) for _ in range(2)]
@@ -107,7 +112,7 @@ def test_a_rollout_goes_on_where_the_last_one_ended(name, make_run):
     assert torch.equal(found[1].obs[-1], found[2].obs[0])
 
 
-@every_algorithm
+@both_kinds
 def test_training_with_one_worker_equals_training_inline(name, make_run):
     results = []
     for workers in (0, 1):

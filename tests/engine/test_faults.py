@@ -1,8 +1,10 @@
 """Environments and processes that fail in the middle of real runs: named, bounded, and never trained on."""
 
 import contextlib
+import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,10 +136,10 @@ def assert_clean(run):
 
 
 def cases(**words):
-    """`fault, words, workers`: the first in the learner and in a worker; each other starts processes for one line."""
+    """`fault, words, workers`: the first in a worker; each other starts many processes for a few lines, and is slow."""
     for number, (fault, said) in enumerate(words.items()):
         for workers in (0, 2):
-            yield pytest.param(fault, said, workers, id=f"{fault}-{workers}", marks=SLOW * (number > 0))
+            yield pytest.param(fault, said, workers, id=f"{fault}-{workers}", marks=SLOW * (number > 0 or not workers))
 
 
 FAILS = {
@@ -223,7 +225,7 @@ def test_env_that_fails_at_reset(tmp_path):
     assert code == 3 and "reset of env 0" in err
 
 
-@pytest.mark.parametrize("role", ["learner", pytest.param("evaluator", marks=SLOW), "worker-1"])
+@pytest.mark.parametrize("role", ["learner", *(pytest.param(role, marks=SLOW) for role in ("evaluator", "worker-1"))])
 def test_killed_children_heal(tmp_path, role):
     run = Run(tmp_path, total=12_800, workers=2)
     wait_for(lambda: run.steps() >= 1280, "training")
@@ -288,9 +290,24 @@ def test_one_owner(tmp_path):
     assert run.end()[0] == 130
 
 
-def test_damaged_newest_checkpoint_falls_back(tmp_path):
-    run = Run(tmp_path, total=1920)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Makes runs of 1280 steps that have come to their end."""
+    folder = tmp_path_factory.mktemp("finished")
+    run = Run(folder, total=1280)
     assert run.end()[0] == 0
+
+    def make(path):
+        shutil.copytree(folder, path, symlinks=True, dirs_exist_ok=True)
+        copied = copy.copy(run)
+        copied.layout = RunLayout(path / "run")
+        return copied
+
+    return make
+
+
+def test_damaged_newest_checkpoint_falls_back(finished, tmp_path):
+    run = finished(tmp_path)
     paths = sorted(p for p in run.layout.checkpoints.glob("[0-9]*"))
     with (paths[-1] / "learner.safetensors").open("r+b") as file:
         file.seek(100)
@@ -303,9 +320,8 @@ def test_damaged_newest_checkpoint_falls_back(tmp_path):
     assert_clean(run)
 
 
-def test_no_whole_checkpoint(tmp_path):
-    run = Run(tmp_path, total=1280)
-    assert run.end()[0] == 0
+def test_no_whole_checkpoint(finished, tmp_path):
+    run = finished(tmp_path)
     for path in run.layout.checkpoints.glob("[0-9]*/state.json"):
         path.write_text("{}")
     run.start("resume", str(run.layout.root), "--set", "train.total_steps=2560")
@@ -379,7 +395,8 @@ BAD = {
 
 
 # What a recipe alone shows is told at once, the rest by a learner, which takes seconds to start.
-BY_THE_LEARNER = ("unknown file", "unknown class", "env argument", "no such device", "backend without the id")
+BY_THE_LEARNER = ("unknown file", "unknown class", "env argument", "no such device", "action space",
+                  "backend without the id")  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=SLOW * (case in BY_THE_LEARNER)) for case in BAD])
@@ -400,9 +417,8 @@ def test_what_can_not_be_trained_leaves_nothing(tmp_path, case):
     assert not (tmp_path / "run").exists()
 
 
-def test_run_directories_that_exist_or_can_not_be_made(tmp_path):
-    run = Run(tmp_path, total=1280)
-    assert run.end()[0] == 0
+def test_run_directories_that_exist_or_can_not_be_made(finished, tmp_path):
+    run = finished(tmp_path)
     before = sorted(p for p in run.layout.root.rglob("*"))
     run.start("train", str(tmp_path / "faulty.toml"), "--run-dir", str(run.layout.root))
     code, _, err = run.end()

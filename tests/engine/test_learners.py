@@ -163,7 +163,8 @@ def test_verify_trains_with_both_again(untouched):
     assert verdict["equal"] and verdict["rows"] == 5
 
 
-@pytest.mark.parametrize("victim", [pytest.param("learner", marks=pytest.mark.slow), "learner-1"])
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["learner", "learner-1"])
 def test_a_killed_learner_costs_nothing_but_time(untouched, tmp_path, victim):
     layout, process = train(tmp_path)
     wait_for(lambda: steps_of(layout) > 1_500, "steps")

@@ -171,11 +171,13 @@ def test_verify_sees_a_difference(untouched, tmp_path):
     assert verdict["differing_rows"] == []
 
 
+@pytest.mark.slow
 def test_same_seed_same_rows(untouched, tmp_path):
     settings, reference = untouched
     assert_same(reference, train(tmp_path, "again", settings))
 
 
+@pytest.mark.slow
 def test_another_seed_other_rows(short, tmp_path):
     assert rows(short)[-1] != rows(train(tmp_path, "two", "inline", "--seed", "2", *SHORT))[-1]
 
@@ -197,6 +199,7 @@ def test_what_checkpoints_are_made_for_stays(short, change):
     assert short.recipe.read_text() == before
 
 
+@pytest.mark.slow
 def test_reached_target_ends_the_run_and_does_not_end_it_twice(tmp_path):
     reachable = ["--set", "train.target_return=0.0", "--set", "eval.every_steps=1280"]
     layout = train(tmp_path, "run", "inline", *reachable, "--set", "train.total_steps=1_000_000_000")

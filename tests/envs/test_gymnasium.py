@@ -6,7 +6,8 @@ import torch
 
 from erlcli.core.seeding import derive
 from erlcli.envs.config import EnvConfig
-from erlcli.envs.gymnasium import GymnasiumVecEnv, scalar
+from erlcli.envs.gymnasium import GymnasiumVecEnv
+from erlcli.envs.returned import copy_obs, scalar
 from erlcli.errors import EnvError, ErlError, RecipeError
 
 HANDMADE = Path(__file__).parent / "handmade.py"
@@ -280,3 +281,16 @@ def test_close_twice_is_fine_and_closes_all(make):
     vec.close()
     vec.close()
     assert len(closed) == 2
+
+
+@pytest.mark.parametrize("size", [3, 200])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_few_and_many_numbers_are_finite_or_not(size, dtype):
+    row, obs = np.zeros(size, np.float32), np.full(size, 3e38, dtype)  # whose sum is beyond float32
+    assert copy_obs(obs, row) is None
+    assert row.tolist() == obs.astype(np.float32).tolist()
+    for wrong in (np.nan, np.inf, -np.inf):
+        obs[1] = wrong
+        assert copy_obs(obs, row).startswith("a NaN or infinite observation")
+    obs[1:] = np.resize([np.inf, -np.inf], size - 1)
+    assert copy_obs(obs, row) is not None

@@ -169,7 +169,9 @@ def test_slices_in_seconds_end_by_the_clock(tmp_path):
     assert fold(rows_of(layout)).spent_steps >= 500
 
 
-@pytest.mark.parametrize("event", [pytest.param("slice_start", marks=pytest.mark.slow), "evaluate", "promote"])
+@pytest.mark.parametrize(
+    "event", ["evaluate", *(pytest.param(event, marks=pytest.mark.slow) for event in ("slice_start", "promote"))]
+)
 def test_kill_9_of_the_orchestrator_and_resume(event, tmp_path):
     layout = directory(tmp_path / "run")
     names = ["cpu:0", "cpu:1"]
@@ -207,7 +209,12 @@ def faulty(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("order", "reason"), [("die", "learner left by itself"), ("hang", "learner hangs in"), ("raise", "ordered to")]
+    ("order", "reason"),
+    [
+        ("die", "learner left by itself"),
+        pytest.param("hang", "learner hangs in", marks=pytest.mark.slow),
+        pytest.param("raise", "ordered to", marks=pytest.mark.slow),
+    ],
 )
 def test_a_member_that_dies_hangs_or_raises_is_tried_again_elsewhere(order, reason, faulty):
     layout, file = faulty
