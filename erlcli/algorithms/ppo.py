@@ -6,7 +6,12 @@ minibatches, minimise
     L = -E[min(r A, clip(r, 1 - e, 1 + e) A)] + c_v 0.5 E[(V(s) - R)^2] - c_e E[H(pi(.|s))]
     r = exp(log pi(a|s) - log pi_old(a|s)),  R = A + V_old(s)
 
-with the advantages, networks and memories of `on_policy`.
+with the advantages, networks and memories of `on_policy`. The gradient of the first term is taken as
+
+    grad -min(r A, clip(r) A) = -w grad log pi(a|s),  w = r A unless clip(r) A is smaller, else 0
+
+which is the same and leaves autograd a product to go back through: on a CPU a minibatch of small networks is mostly
+the overhead of its operations.
 
 Beyond the paper: actor and critic are separate networks, or share a trunk; advantages are normalised over the rollout,
 not the minibatch; rewards may be divided by the running std of the discounted return; the value change may be clipped;
@@ -135,31 +140,43 @@ class PPO(OnPolicyAlgorithm):
         """The loss of one minibatch, with what `schedule` has set.
 
         Returns:
-            The scalar to minimise, and (5,) without gradient: policy loss, value loss, entropy, KL, share of clipped
-            ratios.
+            A scalar that has the gradient of the loss, and (5,) without gradient: policy loss, value loss, entropy, KL,
+            share of clipped ratios.
         """
         distribution = self.policy.distribution
         params, value = self.forward(batch)
         log_prob = distribution.log_prob(params, batch.action)
-        log_ratio = log_prob - batch.log_prob
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(self.ratio_low, self.ratio_high)
-        policy_loss = -torch.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
+        with torch.no_grad():
+            log_ratio = log_prob - batch.log_prob
+            ratio = log_ratio.exp()
+            clipped = ratio.clamp(self.ratio_low, self.ratio_high)
+            gain, bounded = ratio * batch.advantage, clipped * batch.advantage
+            weight = torch.where(gain > bounded, 0.0, gain)  # NaN stays, and is told
 
         error = (value - batch.returns).square()
         if self.config.clip_value is not None:
             bound = self.config.clip_value
             held = batch.value + (value - batch.value).clamp(-bound, bound)
             error = torch.maximum(error, (held - batch.returns).square())
-        value_loss = 0.5 * error.mean()
 
-        entropy = distribution.entropy(params, log_prob).mean()
-        loss = policy_loss + self.config.value_coef * value_loss - self.entropy_coef * entropy
+        rows = (0.5 * self.config.value_coef) * error - weight * log_prob
+        # A graph of a GPU is recorded once, for whatever the coefficient may be set to.
+        entropy_counts = self.device.type != "cpu" or not self.config.entropy_coef.is_zero
+        with torch.set_grad_enabled(entropy_counts and torch.is_grad_enabled()):
+            entropy = distribution.entropy(params, log_prob)
+        if entropy_counts:
+            rows = rows - self.entropy_coef * entropy
         with torch.no_grad():
-            kl = (ratio - 1.0 - log_ratio).mean()
-            clip_fraction = (ratio != clipped).to(torch.float32).mean()
-            parts = torch.stack([policy_loss, value_loss, entropy, kl, clip_fraction])
-        return loss, parts
+            was_clipped = (ratio != clipped).to(torch.float32)
+            each = [
+                -torch.minimum(gain, bounded),
+                0.5 * error,
+                entropy.expand_as(error),
+                ratio - 1.0 - log_ratio,
+                was_clipped,
+            ]
+            parts = torch.stack(each).mean(1)
+        return rows.mean(), parts
 
     def restart(self, seed: int) -> None:
         """See `Algorithm.restart`."""

@@ -80,13 +80,15 @@ def minibatches(batch: Batch, count: int, order: Tensor, recurrence: Recurrence 
         order: a permutation of the rows, of the sequences where there are any.
         recurrence: of the rows; None for a policy without a memory.
     """
-    if recurrence is None:
+    if recurrence is None and count == 1:
+        yield batch  # their order does not matter
+    elif recurrence is None:
         # In minibatches that differ by at most one row.
         rows = len(order)
         shuffled = batch.rows(order)
         for start, stop in itertools.pairwise(rows * i // count for i in range(count + 1)):
             yield shuffled.rows(slice(start, stop))
-        return
-    for numbers in recurrence.sequences.parts(count, order):
-        index, sizes, sorted_numbers = recurrence.sequences.pack(numbers)
-        yield replace(batch.rows(index), packing=recurrence.packing(sizes, sorted_numbers))
+    else:
+        for numbers in recurrence.sequences.parts(count, order):
+            index, sizes, sorted_numbers = recurrence.sequences.pack(numbers)
+            yield replace(batch.rows(index), packing=recurrence.packing(sizes, sorted_numbers))

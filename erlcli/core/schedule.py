@@ -38,6 +38,11 @@ class Schedule(BaseModel):
             return self.start
         return {"kind": self.kind, "start": self.start, "end": self.end}
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is 0 throughout."""
+        return self.start == self.end == 0.0
+
     def __call__(self, progress: float) -> float:
         """The value at `progress`, which is held within [0, 1]."""
         progress = min(max(progress, 0.0), 1.0)

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,8 @@ from erlcli.envs.spaces import obs_box
 from erlcli.envs.torch_env import TorchEnv
 from erlcli.envs.torch_single import SingleTorchEnv
 from erlcli.errors import EnvError, RecipeError
+
+_LOADING = threading.RLock()  # re-entrant, since a file may make an environment from another one
 
 
 def make_env(config: EnvConfig, render_mode: str | None = None, *, training: bool = False) -> gymnasium.Env[Any, Any]:
@@ -253,8 +256,11 @@ def _from_file(path: Path, key: str) -> Any:  # noqa: ANN401 - a module
         )
     path = path.resolve()
     name = f"erl_env_{hashlib.blake2b(str(path).encode(), digest_size=6).hexdigest()}"
-    if name in sys.modules:
-        return sys.modules[name]
+    with _LOADING:  # another thread may be at it
+        return sys.modules[name] if name in sys.modules else _executed(name, path, key)
+
+
+def _executed(name: str, path: Path, key: str) -> Any:  # noqa: ANN401 - a module
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise RecipeError(f"{key} {path}: not a Python file")

@@ -1,4 +1,5 @@
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium
@@ -6,7 +7,7 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 from erlcli.envs.config import EnvConfig
-from erlcli.envs.single import as_box, make_env, make_own_env
+from erlcli.envs.single import as_box, make_env, make_own_env, named
 from erlcli.errors import EnvError, RecipeError
 
 HANDMADE = Path(__file__).parent / "handmade.py"
@@ -153,3 +154,12 @@ def test_own_observations_and_those_that_algorithms_see():
     own = make_own_env(config)
     assert own.observation_space == gymnasium.spaces.Discrete(4)
     assert as_box(own, config).observation_space.shape == make_env(config).observation_space.shape == (2, 4)
+
+
+def test_threads_share_one_import_of_a_file(here):
+    write(here / "mine.py")
+    with (here / "mine.py").open("a") as file:
+        file.write("import threading\nthreading.Event().wait(0.2)\nLast = Mine\n")  # time for the others to come
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(named, [f"{here / 'mine.py'}:Last"] * 4))
+    assert len(set(found)) == 1
