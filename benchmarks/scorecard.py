@@ -89,6 +89,11 @@ def score(recipe: str, seed: int, folder: Path, *, may_train: bool) -> Seed:
     return Seed(seed, {"return": result["return"], **{k: summary[k] for k in ("steps", "seconds")}}, view.state)
 
 
+def figure(value: float) -> str:
+    """A return: of small ones, as where 1 is the most there is, the second decimal counts."""
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
 def row(recipe: str, seeds: list[Seed]) -> str | None:
     """A line of the table; None where no seed finished and none was begun."""
     scores = [one.score for one in seeds if one.score is not None]
@@ -103,9 +108,9 @@ def row(recipe: str, seeds: list[Seed]) -> str | None:
         count(recipe_train.total_steps),
         "-" if recipe_train.target_return is None else f"{recipe_train.target_return:g}",
         str(len(scores)),
-        f"{float(iqm(returns)):.1f}" if scores else "-",
-        "-" if interval is None else f"[{interval[0]:.1f}, {interval[1]:.1f}]",
-        ", ".join(f"{value:.0f}" for value in returns) or "-",
+        figure(float(iqm(returns))) if scores else "-",
+        "-" if interval is None else f"[{figure(interval[0])}, {figure(interval[1])}]",
+        ", ".join(map(figure, returns)) or "-",
         count(float(np.median([s["steps"] for s in scores]))) if scores else "-",
         f"{float(np.median([s['seconds'] for s in scores])):.0f}" if scores else "-",
         ", ".join(f"{one.seed}: {one.state}" for one in left) or "-",

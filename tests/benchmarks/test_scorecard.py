@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import scorecard
-from scorecard import HEAD, Seed, merge, row
+from scorecard import HEAD, Seed, figure, merge, row
 
 
 def test_a_row_by_hand():
@@ -16,7 +16,7 @@ def test_a_row_by_hand():
     cells = [cell.strip() for cell in text.strip("|").split("|")]
     assert len(cells) == HEAD.splitlines()[0].count("|") - 1
     assert cells[:5] == ["`cartpole_ppo`", "200.0k", "475", "2", "490.0"]
-    assert cells[5:9] == ["[480.0, 500.0]", "480, 500", "100.0k", "10"]
+    assert cells[5:9] == ["[480.0, 500.0]", "480.0, 500.0", "100.0k", "10"]
     assert cells[9:] == ["2: failed", "`python benchmarks/scorecard.py cartpole_ppo --seeds 0 1 2`"]
 
 
@@ -52,3 +52,7 @@ def test_an_interrupted_run_is_resumed_and_evaluated_once(tmp_path, monkeypatch)
         assert found.score == {"return": 480.0, "steps": 900, "seconds": 5.0}
     assert [arguments[0] for arguments in calls] == ["resume", "eval"]
     assert scorecard.score("cartpole_ppo", 4, tmp_path, may_train=False) == Seed(4, None, "not there")
+
+
+def test_small_returns_keep_their_second_decimal():
+    assert [figure(value) for value in (0.956, -9.99, 10.04, -152.26)] == ["0.96", "-9.99", "10.0", "-152.3"]
