@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FEW = 64
+FEW = 64  # numbers, up to which a sum in Python is faster than a look by numpy
 
 
 def copy_obs(obs: Any, row: NDArray[Any]) -> str | None:  # noqa: ANN401 - whatever an env returns

@@ -261,6 +261,7 @@ def _from_file(path: Path, key: str) -> Any:  # noqa: ANN401 - a module
 
 
 def _executed(name: str, path: Path, key: str) -> Any:  # noqa: ANN401 - a module
+    """The module `name` from its file, which nobody has imported yet."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise RecipeError(f"{key} {path}: not a Python file")

@@ -141,9 +141,9 @@ def test_signals_leave_nobody_behind(number, times, code, tmp_path):
     if times == 1 and number != signal.SIGKILL:
         assert not ledger.running()
         for entry in ledger.alive.values():
-            if entry.begun and entry.steps:  # a signal may come before a slice has taken a step
+            if entry.begun:  # perhaps before it has taken a step
                 member = RunLayout(root / "members" / entry.id)
-                assert int(max(path.name for path in member.checkpoints.glob("0*"))) == entry.steps
+                assert max((int(path.name) for path in member.checkpoints.glob("0*")), default=0) == entry.steps
 
 
 def test_without_gpus_it_says_what_to_type_instead(tmp_path):

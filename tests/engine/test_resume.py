@@ -74,11 +74,11 @@ def train(folder, name, settings, *more):
     return RunLayout(folder / name)
 
 
-# Workers take the same way, with one more restart point to keep; a minute each.
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("two_workers", "two_workers_lag")]
+# With workers and lag most can differ; the others take a minute each. `test_resume_replay.py` is inline.
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("inline", "two_workers")]
 
 
-@pytest.fixture(scope="module", params=["inline", *OTHERS])
+@pytest.fixture(scope="module", params=["two_workers_lag", *OTHERS])
 def untouched(request, tmp_path_factory):
     return request.param, train(tmp_path_factory.mktemp("run"), "untouched", request.param)
 
@@ -118,7 +118,7 @@ def test_killed_and_resumed_equals_untouched(untouched, tmp_path):
     layout = RunLayout(tmp_path / "killed")
     command = [sys.executable, "-m", "erlcli", "train", str(recipe), "--run-dir", str(layout.root), *SETTINGS[settings]]
     draw = random.Random(7)
-    for _ in range(2):  # more points in the slow test
+    for _ in range(3):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         kill_at(process, layout, draw.randrange(500, 3000))
         command = [sys.executable, "-m", "erlcli", "resume", str(layout.root)]

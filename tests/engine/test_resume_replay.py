@@ -97,7 +97,7 @@ def test_killed_and_resumed_equals_untouched(untouched, tmp_path):
     base = [sys.executable, "-m", "erlcli"]
     command = [*base, "train", tmp_path / "recipe.toml", "--run-dir", layout.root, *SETTINGS[settings]]
     draw = random.Random(7)
-    for _ in range(1 if settings == "inline" else 2):
+    for _ in range(2):
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         kill_at(process, layout, draw.randrange(800, 2000))
         command = [*base, "resume", layout.root]
