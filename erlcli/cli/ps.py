@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erlcli.cli.output import count, print_json, seconds
+from erlcli.engine import forks
 from erlcli.runs.layout import RunLayout, list_runs
 from erlcli.runs.view import RunView
 
@@ -65,7 +66,7 @@ def run_argument(command: Sequence[str]) -> str | None:
     """The run directory in the command line of an engine process; None for any other process."""
     for flag, module, *rest in (command[i:] for i in range(len(command) - 2)):
         if flag == "-m":
-            return rest[0] if module.startswith((ENGINE, TOURNAMENT)) else None
+            return rest[0] if module.startswith((ENGINE, TOURNAMENT)) and module != forks.MODULE else None
     return None
 
 

@@ -12,10 +12,40 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from erlcli.core.cpus import LIMIT, usable_cpus
+from erlcli.engine import forks
+from erlcli.engine.forks import Fork
+
+
+class _Command:
+    """A process of a new interpreter, with the methods of `Fork`."""
+
+    is_born = True
+
+    def __init__(
+        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], log: int, fds: Sequence[int]
+    ) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=dict(environment),
+            pass_fds=fds,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self.poll, self.send_signal = self._process.poll, self._process.send_signal
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Exit code, or None where it still runs after `seconds`."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
 
 
 class Child:
@@ -23,12 +53,10 @@ class Child:
 
     Attributes:
         name: e.g. `learner` or `worker-0`.
-        pid: its process id.
     """
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], lifeline: int) -> None:
+    def __init__(self, name: str, process: Fork | _Command, lifeline: int) -> None:
         self.name = name
-        self.pid = process.pid
         self._process = process
         self._lifeline = lifeline
 
@@ -40,8 +68,10 @@ class Child:
         log: Path,
         threads: int | None = None,
         inherit: Sequence[int] = (),
+        *,
+        light: bool = False,
     ) -> Child:
-        """Start `python -m module arguments... lifeline_fd`.
+        """Start `python -m module arguments... lifeline_fd`, or a fork that looks like that, where the system can.
 
         Args:
             name: for messages.
@@ -50,6 +80,7 @@ class Child:
             log: where its standard output and error go.
             threads: of its numeric libraries; None for all cores.
             inherit: file descriptors that it shall keep.
+            light: it needs no PyTorch, so an interpreter of its own costs less than a fork.
         """
         reading, writing = os.pipe()
         count = str(threads or usable_cpus())
@@ -63,17 +94,10 @@ class Child:
             "GOMP_SPINCOUNT": "10000",
             "PYTHONUNBUFFERED": "1",
         }
+        start = _Command if light or not forks.possible() else forks.fork
         try:
             with log.open("ab") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", module, *arguments, str(reading)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=environment,
-                    pass_fds=(reading, *inherit),
-                    start_new_session=True,
-                )
+                process = start(module, [*arguments, str(reading)], environment, output.fileno(), (reading, *inherit))
         except BaseException:
             os.close(writing)
             raise
@@ -81,21 +105,28 @@ class Child:
             os.close(reading)
         return Child(name, process, writing)
 
+    @property
+    def is_born(self) -> bool:
+        """Whether there is a process yet: a fork waits for the first import of PyTorch."""
+        return self._process.is_born
+
+    @property
+    def pid(self) -> int:
+        """Its process id; waits until it has one."""
+        return self._process.pid
+
     def poll(self) -> int | None:
         """Exit code; negative for a signal; None while it runs."""
         return self._process.poll()
 
     def wait(self, seconds: float) -> int | None:
         """Like `poll`, after at most `seconds`."""
-        try:
-            return self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
+        return self._process.wait(seconds)
 
     def terminate(self) -> None:
         """Ask it to leave."""
         if self.poll() is None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGTERM)
 
     def end(self, grace_seconds: float = 0.0) -> None:
         """See to it that it is gone: ask, wait, kill."""
@@ -103,8 +134,9 @@ class Child:
             self.terminate()
             self.wait(grace_seconds)
         if self.poll() is None:
-            self._process.kill()
-            self._process.wait()
+            self._process.send_signal(signal.SIGKILL)
+            if self._process.is_born:
+                self._process.wait()
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1

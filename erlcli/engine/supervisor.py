@@ -221,6 +221,8 @@ class Supervisor:
         Returns:
             Its exit code then.
         """
+        if not child.is_born:
+            return None
         limit = self.recipe.engine.hang_seconds
         error: ErlError | None = hung(child.name, child.pid, self.layout, limit)
         if error is None and silent_too:

@@ -241,7 +241,7 @@ def test_a_slot_process_that_is_killed_costs_one_slice(tmp_path):
     def tick():
         if killed:
             return
-        for process in psutil.Process().children():
+        for process in psutil.Process().children(recursive=True):
             if "erlcli.engine.slice" in process.cmdline() and events(layout, "slice_start"):
                 process.kill()
                 killed.append(process.pid)
@@ -271,7 +271,7 @@ def test_a_warm_process_stays_as_it_is(tmp_path):
     def tick():
         ends = len([row for row in events(layout, "slice_end")])
         if ends > len(seen):
-            [process] = [p for p in psutil.Process().children() if "erlcli.engine.slice" in p.cmdline()]
+            [process] = [p for p in psutil.Process().children(recursive=True) if "erlcli.engine.slice" in p.cmdline()]
             seen.extend([(process.num_fds(), process.num_threads())] * (ends - len(seen)))
 
     assert conducted(layout, ["cpu:0"], tick).state == "finished"
@@ -289,7 +289,7 @@ def test_a_process_that_falls_silent_in_an_evaluation_is_replaced(tmp_path):
 
     def tick():
         if not stopped and any(row["event"] == "slice_end" for row in events(layout, "slice_end")):
-            [process] = [p for p in psutil.Process().children() if "erlcli.engine.slice" in p.cmdline()]
+            [process] = [p for p in psutil.Process().children(recursive=True) if "erlcli.engine.slice" in p.cmdline()]
             process.suspend()
             stopped.append(process.pid)
 

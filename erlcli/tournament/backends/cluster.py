@@ -81,7 +81,7 @@ def _hush() -> None:
 def reaper(layout: RunLayout) -> Child:
     """A process that ends a cluster of our own if this one is killed."""
     return Child.spawn(
-        REAPER, "erlcli.tournament.backends.reaper", [str(os.getpid())], layout.output(REAPER), threads=1
+        REAPER, "erlcli.tournament.backends.reaper", [str(os.getpid())], layout.output(REAPER), threads=1, light=True
     )
 
 
