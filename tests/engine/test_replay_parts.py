@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import threading
 from dataclasses import fields
 from pathlib import Path
 
@@ -271,7 +272,7 @@ class Grave:
 
     def _guarded(self, name, call):
         def guarded(*args, **kwargs):
-            if self.limit is not None:
+            if self.limit is not None and threading.current_thread().name != "heartbeat":  # of a test before this one
                 self.count += 1
                 if self.count == self.limit or (self.lasting and self.count > self.limit):
                     if name == "write_bytes":
