@@ -58,8 +58,7 @@ class Task:
                 sys.path[0] = self.cwd  # as `python -m` has it
         os.environ.clear()
         os.environ.update(self.environment)
-        sys.argv = [self.module, *self.arguments]
-        forks.show_as([sys.executable, "-m", *sys.argv])
+        forks.show_as([sys.executable, "-m", self.module, *self.arguments])
         forks.inherit(self.channel)
 
     def _place(self) -> None:
@@ -86,8 +85,9 @@ class Task:
 
         np.random.seed()
         torch.set_num_threads(int(self.environment.get("OMP_NUM_THREADS", "1")))
-        main = importlib.import_module(self.module).main
-        return int(main(self.arguments))
+        module = importlib.import_module(self.module)
+        sys.argv = [str(module.__file__), *self.arguments]
+        return int(module.main(self.arguments))
 
 
 @dataclass

@@ -66,7 +66,7 @@ def test_it_is_what_a_command_would_have_started(module, start, tmp_path):
     assert fork.wait(PATIENCE) == 7
     told, argv, command = map(json.loads, start.log.read_text().splitlines())
     assert told == [["a b", "ü"], ["1", None], str(tmp_path / "modules"), True]
-    assert argv == [name, "a b", "ü"]
+    assert argv == [str(tmp_path / "modules" / "forked.py"), "a b", "ü"]
     assert command == [sys.executable, "-m", name, "a b", "ü"]
 
 
