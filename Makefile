@@ -12,7 +12,7 @@ train: $(VENV)/.train  ## install, then train BipedalWalker
 	$(BIN)/erl train $(RECIPE)
 
 test: lint  ## ruff, mypy, and all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -131,7 +131,9 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=dict(environment),
+                # OpenBLAS starts its threads at NumPy's import, and a process with threads is not safe to fork. Products in
+                # NumPy are those of envs: small.
+                env={**environment, "OPENBLAS_NUM_THREADS": "1"},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )

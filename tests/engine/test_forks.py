@@ -149,6 +149,7 @@ def test_a_dead_server_is_told_as_dead_forks_and_replaced(module, start):
     forked = [start(name), start(name)]
     processes = [psutil.Process(fork.pid) for fork in forked]
     server = processes[0].parent()
+    assert server.num_threads() == 1  # or forks would not be safe
     server.kill()
     assert [fork.wait(PATIENCE) for fork in forked] == [-signal.SIGKILL] * 2
     assert not psutil.wait_procs(processes, timeout=PATIENCE)[1]
