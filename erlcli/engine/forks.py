@@ -131,8 +131,8 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # OpenBLAS starts its threads at NumPy's import, and a process with threads is not safe to fork. Products in
-                # NumPy are those of envs: small.
+                # OpenBLAS starts its threads at NumPy's import, and a process with threads is not safe to fork.
+                # Only envs multiply in NumPy, and small matrices.
                 env={**environment, "OPENBLAS_NUM_THREADS": "1"},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,

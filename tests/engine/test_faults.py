@@ -15,7 +15,7 @@ import psutil
 import pytest
 import torch
 
-from erlcli.engine import checkpoint
+from erlcli.engine import checkpoint, forks
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import is_owned
@@ -235,6 +235,22 @@ def test_killed_children_heal(tmp_path, role):
     assert code == 0, err
     (restart,) = run.events(f"{role.split('-')[0]}_restart")
     assert "SIGKILL" in restart["message"]
+    assert run.steps() == 12_800
+    assert_clean(run)
+
+
+@pytest.mark.skipif(not forks.possible(), reason="no forks on this system")
+def test_a_killed_fork_server_heals(tmp_path):
+    """All processes of the run go with it, and come back."""
+    run = Run(tmp_path, total=12_800, workers=2)
+    wait_for(lambda: run.steps() >= 1280, "training")
+    learner = psutil.Process(run.pid("learner"))
+    learner.parent().kill()
+    code, _, err = run.end()
+    assert code == 0, err
+    (restart,) = run.events("learner_restart")
+    assert "SIGKILL" in restart["message"]
+    assert not learner.is_running() and run.pid("learner") != learner.pid
     assert run.steps() == 12_800
     assert_clean(run)
 
