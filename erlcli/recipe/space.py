@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from erlcli.errors import RecipeError
+from erlcli.recipe.founders import Turn
 from erlcli.recipe.words import found, nearest, shorten, wrap
 
 Settings = dict[str, Any]
@@ -201,20 +202,19 @@ class Space:
         """The algorithm of a member."""
         return str(settings.get(NAME, self.algorithm))
 
-    def sample(self, random: Random, turn: int | None = None) -> Settings:
+    def sample(self, random: Random, turn: Turn | None = None) -> Settings:
         """Settings of a founder.
 
         Args:
             random: of the draws.
-            turn: where the algorithm is searched, take the values in turn, this one now: with few founders, chance
-                would leave some out.
+            turn: which of several founders it is, that share the space among them; algorithms come in turn, too.
         """
         settings: Settings = {}
+        names = self.algorithms
         if NAME in self.common:
-            names = self.algorithms
-            settings[NAME] = self.common[NAME].sample(random) if turn is None else names[turn % len(names)]
+            settings[NAME] = self.common[NAME].sample(random) if turn is None else names[turn.number % len(names)]
         for key, distribution in self.keys(self.algorithm_of(settings)).items():
-            settings[key] = distribution.sample(random)
+            settings[key] = distribution.sample(random if turn is None else turn.draws(key, len(names), random))
         return settings
 
     def mutate(self, settings: Mapping[str, Any], random: Random, mutation: Mutation) -> Settings:

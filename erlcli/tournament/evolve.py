@@ -7,10 +7,11 @@ time, and every prefix of a journal leads to a next thing: an orchestrator that 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from erlcli.errors import RecipeError
+from erlcli.recipe.founders import Turn
 from erlcli.recipe.space import Settings
 from erlcli.recipe.tournament import TournamentRecipe
 from erlcli.runs.jsonl import Row
@@ -204,8 +205,11 @@ def founder(ledger: Ledger, recipe: TournamentRecipe, *, founding: bool) -> Row:
         RecipeError: the search space has next to no settings that fit each other.
     """
     random = random_of(seed_of(recipe), ledger.board.seq + 1)
-    for _ in range(TRIES):
-        settings = recipe.space.sample(random, ledger.founded if founding else None)
+    turn = Turn(ledger.founded, recipe.section.members, derive(seed_of(recipe), "founders")) if founding else None
+    for trial in range(TRIES):
+        if turn is not None and trial == TRIES // 2:
+            turn = replace(turn, shares=False)
+        settings = recipe.space.sample(random, turn)
         if recipe.accepts(settings):
             facts = {"founder": founding, "algorithm": recipe.space.algorithm_of(settings)}
             return _spawn(ledger, recipe, None, settings, **facts)
