@@ -125,21 +125,27 @@ def test_evolution_beats_its_control_in_a_bad_search_space(tmp_path):
     assert of["tournament"] > of["pbt"] > of["generational"] > of["independent"]
 
 
-def test_lineages_grow_though_a_good_moment_is_rarely_repeated(tmp_path):
+def test_lineages_grow_though_a_good_moment_is_rarely_repeated(tmp_path, monkeypatch):
     """Each slice throws a member off its learning curve, and scores are noisy. If children had to beat the best moment
     of their parents, the board would fill with those, and no lineage would get much further."""
-    longest, champions = [], []
-    for seed in range(4):
-        tournament = Tournament(
-            tmp_path / str(seed), recipe(members=8, budget=80_000, seed=seed, target=1e9), noise=100.0
-        )
-        tournament.store.wobble = 30.0
-        tournament.run(slots=2)
-        ledger = tournament.ledger
-        longest.append(max(member.steps for member in ledger.board.members.values()) / SLICE)
-        champions.append(tournament.store.members[ledger.crown.member].levels[ledger.crown.steps])
-    assert min(longest) >= 12
-    assert sum(champions) / 4 > 200
+
+    def grown(name):
+        longest, champions = [], []
+        for seed in range(4):
+            root, made = tmp_path / f"{name}-{seed}", recipe(members=8, budget=80_000, seed=seed, target=1e9)
+            tournament = Tournament(root, made, noise=100.0)
+            tournament.store.wobble = 30.0
+            tournament.run(slots=2)
+            ledger = tournament.ledger
+            longest.append(max(member.steps for member in ledger.board.members.values()) / SLICE)
+            champions.append(tournament.store.members[ledger.crown.member].levels[ledger.crown.steps])
+        return longest, sum(champions) / 4
+
+    longest, champions = grown("succession")
+    monkeypatch.setattr(evolve, "succession", lambda ledger, recipe: None)
+    held, stuck = grown("none")
+    assert min(longest) >= 12 > max(held)
+    assert champions > stuck + 30.0
 
 
 @pytest.mark.parametrize("mode", MODES)
