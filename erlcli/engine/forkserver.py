@@ -121,8 +121,12 @@ class Server:
                     orders, gone = self._receive(key.data)
                     if gone and key.data is self._owner:
                         return None
-                    for row, fds in orders:
+                    while orders:
+                        row, fds = orders.pop(0)
                         if (task := self._fork(key.data, row, fds)) is not None:
+                            for _, others in orders:  # a pipe would not end while the wrong process holds it
+                                for fd in others:
+                                    os.close(fd)
                             return task
                     if gone:
                         self._selector.unregister(key.fileobj)

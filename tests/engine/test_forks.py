@@ -92,6 +92,33 @@ def test_it_has_the_file_descriptors_that_it_was_given_under_their_numbers_and_n
             os.close(fd)
 
 
+def test_forks_that_are_asked_for_together_hold_nothing_of_each_other(module):
+    """The server takes both requests at once: a pipe of the second has to end with the second."""
+    module("signal.pause()", "sleeper")
+    name = module("return 0", "leaver")
+    text = f"""
+import os
+from erlcli.engine import forks
+environment, pipes = os.environ | {{"OMP_NUM_THREADS": "1"}}, [os.pipe(), os.pipe()]
+sleeper, leaver = (
+    forks.fork(name, [], environment, 2, [writing])
+    for name, (_, writing) in zip(["sleeper", "{name}"], pipes)
+)
+for _, writing in pipes:
+    os.close(writing)
+assert leaver.wait(60.0) == 0
+print(sleeper.pid, flush=True)
+print("ended" if os.read(pipes[1][0], 1) == b"" else "not")
+sleeper.send_signal(9)
+"""
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            assert owner.communicate(timeout=PATIENCE)[0].split()[-1] == "ended"
+        except subprocess.TimeoutExpired:
+            owner.kill()
+            raise
+
+
 def test_forks_draw_different_numbers(module, start):
     name = module("""
         import random, numpy
