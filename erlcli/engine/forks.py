@@ -181,8 +181,10 @@ class _Server:
 
     def is_usable(self) -> bool:
         """Whether it can be asked: alive, and not one of the process that forked this one by itself."""
+        if self._owner != os.getpid():
+            return False  # without a look: its answers are the other's
         self.read(0.0)
-        return not self.lost and self._owner == os.getpid()
+        return not self.lost
 
     def end(self) -> None:
         """End it; its forks go on."""

@@ -79,11 +79,10 @@ class Task:
 
     def run(self) -> int:
         """Do what it is for."""
-        # Each fork would draw the same numbers: Python seeds its own generator anew, NumPy and PyTorch don't.
         import numpy as np
         import torch
 
-        np.random.seed()
+        np.random.seed()  # or all forks would draw the same; Python's own generator does so by itself
         torch.set_num_threads(int(self.environment.get("OMP_NUM_THREADS", "1")))
         module = importlib.import_module(self.module)
         sys.argv = [str(module.__file__), *self.arguments]
