@@ -126,7 +126,8 @@ def merge(page: str, rows: dict[str, str]) -> str:
     """The page with these rows, by recipe, instead of its own of the same recipes; in the order of names."""
     merged = {match[1]: match[0] for match in ROW.finditer(page)} | rows
     lines = "\n".join(merged[name] for name in sorted(merged))
-    return f"# Scorecard\n\nNewest rows: {machine()}.\n\n{HEAD}\n{lines}\n"
+    what = f"Returns are means of {EPISODES} fresh episodes that a run's best policy played. Newest rows: {machine()}."
+    return f"# Scorecard\n\n{what}\n\n{HEAD}\n{lines}\n"
 
 
 def main() -> None:
