@@ -5,9 +5,27 @@ import threading
 import pytest
 import torch
 
+from erlcli.runs.writer import Heartbeat
+
 
 def pytest_configure() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def quiet_afterwards(monkeypatch: pytest.MonkeyPatch):
+    """Ends the heartbeats that a test leaves: their thread would write through the next test's faulty disk."""
+    begun, begin = [], Heartbeat.__init__
+
+    def noted(self, *args, **kwargs):
+        begin(self, *args, **kwargs)
+        begun.append(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Heartbeat, "__init__", noted)
+        yield
+    for heart in begun:
+        heart.close()
 
 
 @pytest.fixture

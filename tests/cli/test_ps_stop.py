@@ -325,8 +325,8 @@ def test_a_real_run_is_seen_and_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     try:
         deadline = time.monotonic() + 120
-        while not layout.metrics.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        while not (layout.metrics.exists() and layout.metrics.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.05)  # a row: a rollout is learned from, so that there is something to save
         mine = next(r for r in json.loads(call(ps_app, "--json").stdout) if r["path"] == str(layout.root))
         assert mine["state"] == "running"
         assert mine["total_steps"] == 50_000_000

@@ -267,12 +267,13 @@ class Grave:
 
     def __init__(self, monkeypatch, error, lasting):
         self.count, self.limit, self.error, self.lasting = 0, None, error, lasting
+        self.thread = threading.get_ident()  # calls of any other (a heartbeat of a test before) aren't the action's
         for owner, name in [(os, n) for n in ("rename", "link", "unlink", "mkdir", "fsync")] + [(Path, "write_bytes")]:
             monkeypatch.setattr(owner, name, self._guarded(name, getattr(owner, name)))
 
     def _guarded(self, name, call):
         def guarded(*args, **kwargs):
-            if self.limit is not None and threading.current_thread().name != "heartbeat":  # of a test before this one
+            if self.limit is not None and threading.get_ident() == self.thread:
                 self.count += 1
                 if self.count == self.limit or (self.lasting and self.count > self.limit):
                     if name == "write_bytes":
