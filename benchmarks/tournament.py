@@ -109,14 +109,14 @@ def erl(command: list[str]) -> str:
     return out
 
 
-def train(mode: str, seed: int, slots: int, budget: int) -> dict:
+def train(mode: str, seed: int, slots: int, budget: int, sets: list[str]) -> dict:
     """One real tournament: wall time and env steps until its champion was confirmed at the target."""
     with tempfile.TemporaryDirectory(prefix="erl-tournament-") as folder:
         root = Path(folder) / "run"
         command = [
             sys.executable, "-m", "erlcli", "tournament", "tournament_lunarlander", "--slots", str(slots), "--seed",
             str(seed), "--run-dir", str(root), "--json", "--set", f"tournament.mode={mode}", "--set",
-            f"tournament.budget.steps={budget}",
+            f"tournament.budget.steps={budget}", *(part for key in sets for part in ("--set", key)),
         ]  # fmt: skip
         began = time.perf_counter()
         summary = json.loads(erl(command))
@@ -127,9 +127,9 @@ def train(mode: str, seed: int, slots: int, budget: int) -> dict:
     return row
 
 
-def compare(modes: list[str], seeds: list[int], slots: int, budget: int) -> dict:
+def compare(modes: list[str], seeds: list[int], slots: int, budget: int, sets: list[str]) -> dict:
     """All modes on all seeds; a run that misses the target counts with all of its budget."""
-    rows = [train(mode, seed, slots, budget) for seed in seeds for mode in modes]
+    rows = [train(mode, seed, slots, budget, sets) for seed in seeds for mode in modes]
     table = {}
     for mode in modes:
         mine = [row for row in rows if row["mode"] == mode]
@@ -165,6 +165,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--budget", type=int, default=3_000_000)
+    parser.add_argument("--set", action="append", default=[], help="of the recipe, in all modes")
     arguments = parser.parse_args()
     if arguments.what == "overhead":
         found = [
@@ -175,7 +176,7 @@ def main() -> None:
     elif arguments.what == "refill":
         found = refill(arguments.slots)
     else:
-        found = compare(arguments.modes, arguments.seeds, arguments.slots, arguments.budget)
+        found = compare(arguments.modes, arguments.seeds, arguments.slots, arguments.budget, arguments.set)
     print(json.dumps(found, indent=2))
 
 
