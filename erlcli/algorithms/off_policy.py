@@ -127,7 +127,7 @@ class OffPolicyAlgorithm(Algorithm):
         for optimizer in self.optimizers.values():
             optimizer.settle()
 
-    def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
+    def update(self, rollout: Rollout, progress: float, following: float | None = None) -> dict[str, float | Tensor]:
         """Remember one rollout and take the gradient steps that it makes due; see `Algorithm.update`."""
         if self.reward_normalizer is not None:
             ended = rollout.terminated | rollout.truncated
@@ -139,7 +139,7 @@ class OffPolicyAlgorithm(Algorithm):
         metrics = self._learn(due, progress)
         self.policy.update_normalizer(rollout, self.collective)
         self.policy.warmup.fill_(self._steps < self.config.warmup_steps)
-        metrics |= self.after_rollout(progress)
+        metrics |= self.after_rollout(progress if following is None else following)
         metrics |= {
             "replay/size": len(self.replay),
             "schedule/learning_rate": self.config.learning_rate(progress),

@@ -151,7 +151,7 @@ class OnPolicyAlgorithm(Algorithm):
             return "network.recurrent: sequences have changing shapes"
         return None
 
-    def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
+    def update(self, rollout: Rollout, progress: float, following: float | None = None) -> dict[str, float | Tensor]:
         """Learn from one rollout; see `Algorithm.update`."""
         scheduled = self.schedule(progress)
         learnt = self._learn(rollout)

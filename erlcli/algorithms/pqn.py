@@ -1,7 +1,7 @@
 """Parallelised Q-network.
 
 Gallici et al., "Simplifying Deep Temporal Difference Learning" (arXiv 2407.04811). Many environments take the place of
-the replay, and layer norm (`network.layer_norm = true`) that of the target network. For each rollout, over several
+the replay, and layer norm that of the target network. For each rollout, over several
 epochs of minibatches, minimise 1/2 (Q(s_t, a_t) - G_t)^2 with the returns of Peng's Q(lambda):
 
     G_t = r_t + gamma (lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a))
@@ -16,6 +16,7 @@ Dimension letters: T time steps, N environments, B rows of a minibatch, C choice
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -63,14 +64,15 @@ class PQN(Algorithm):
         spec, action = context.spec, context.spec.action
         if not isinstance(action, Discrete):
             raise TypeError(f"action space: expected Discrete, found {action}")
+        network = replace(context.network, layer_norm=context.network.layer_norm or config.layer_norm)
         return QPolicy(
             spec.obs,
             action,
-            encoded(spec.obs, context.network, lambda inputs: plain_network(inputs, action.n, context.network)),
+            encoded(spec.obs, network, lambda inputs: plain_network(inputs, action.n, network)),
             context.normalize.obs_clip if context.normalize.obs else None,
             config.epsilon(0.0),
             warmup=False,
-            raw=wants_encoder(spec.obs, context.network),
+            raw=wants_encoder(spec.obs, network),
         )
 
     @property
@@ -82,13 +84,14 @@ class PQN(Algorithm):
         """See `Algorithm.settle`."""
         self.optimizer.settle()
 
-    def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
+    def update(self, rollout: Rollout, progress: float, following: float | None = None) -> dict[str, float | Tensor]:
         """Epochs of minibatches over one rollout; see `Algorithm.update`."""
         config = self.config
         learning_rate = config.learning_rate(progress)
         features, action, returns = self._prepare(rollout)
         rows = len(returns)
-        epsilon = config.epsilon(progress / config.exploration_fraction)
+        acted = progress if following is None else following
+        epsilon = config.epsilon(acted / config.exploration_fraction)
         self.policy.epsilon.fill_(epsilon)
         metrics: dict[str, float | Tensor] = {
             "schedule/epsilon": epsilon,

@@ -73,11 +73,15 @@ def main() -> None:
     """Entry point of `erl`: everything that is raised becomes a message and a documented exit code."""
     try:
         app()
+    except SystemExit:
+        if type(sys.stdout).__name__ != "PacifyFlushWrapper":
+            raise
+        sys.exit(0)  # the reader of our output has left, e.g. `erl ps | head`; Typer takes that for an error
     except ErlError as error:
         fail(error)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        sys.exit(0)  # the reader of our output has left, e.g. `erl ps | head`
+        sys.exit(0)
     except OSError as error:
         fail(ErlError(f"{error.filename or 'input or output'}: {error.strerror or error}"))
         sys.exit(1)

@@ -22,16 +22,28 @@ from erlcli.runs.lock import RunLock
 def place(reference: str, name: str | None, run_dir: Path | None) -> RunLayout:
     """Where a new run or tournament goes: RUN_DIR, runs/NAME, or runs/ and the recipe's name, numbered if taken.
 
+    A numbered directory is made at once: many jobs that start together shall not take the same.
+
     Raises:
-        RecipeError: the name is none.
+        RecipeError: the name is none, or the directory can't be made.
     """
     if run_dir is not None:
         root = run_dir
     elif name is not None:
         root = Path("runs") / check_name(name)
     else:
-        root = next_free(Path("runs"), Path(reference).name.removesuffix(".toml"))
+        root = _reserved(Path("runs"), Path(reference).name.removesuffix(".toml"))
     return RunLayout(root.absolute())
+
+
+def _reserved(folder: Path, name: str) -> Path:
+    while True:
+        root = next_free(folder, name)
+        with making(RunLayout(root.absolute())):
+            folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):  # somebody was faster
+                root.mkdir()
+                return root
 
 
 @contextlib.contextmanager

@@ -29,10 +29,11 @@ class Watcher:
     def refresh(self) -> tuple[list[Row], list[Row]]:
         """Read on; new events and new evaluations."""
         view = self.view
-        seen, last = len(view.events), (view.evals.rows or [{}])[-1]
+        seen, last = view.event_total, (view.evals.rows or [{}])[-1]
         view.refresh()
         position = next((i for i, row in enumerate(view.evals.rows) if row is last), -1)
-        return view.events[seen:], view.evals.rows[position + 1 :]
+        fresh = view.event_total - seen
+        return view.events[-fresh:] if fresh else [], view.evals.rows[position + 1 :]
 
 
 class PlainView:

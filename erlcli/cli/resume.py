@@ -24,6 +24,9 @@ def resume(
     ] = False,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
     address: Annotated[str | None, typer.Option(help="HOST:PORT of a tournament's Ray cluster, if it moved.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, max=4096, help="CPU slots of a tournament, from now on.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="GPUs of a tournament from now on, such as 0-7 or 0,2.")] = None,
+    per_gpu: Annotated[int | None, typer.Option(min=1, max=64, help="Members that share a GPU, from now on.")] = None,
     no_tui: Annotated[bool, typer.Option("--no-tui", help="Plain lines even on a terminal.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Train in the background and return at once.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value at the end.")] = False,
@@ -42,10 +45,16 @@ def resume(
 
     layout = open_run(run).absolute()
     if (layout.root / "journal.jsonl").exists():
-        raise typer.Exit(_tournament(layout, assignments or [], verify, device, address, no_tui, detach, json_output))
-    if address is not None:
-        raise RecipeError("--address: not for a run", expected="a tournament on a Ray cluster", found=str(run),
-                          remedy="leave --address out")  # fmt: skip
+        from erlcli.cli import tournament
+
+        _refuse_for_tournament(layout, verify=verify, device=device)
+        code = tournament.resume(layout, assignments or [], address, slots, gpus, per_gpu,
+                                 plain=no_tui, detach=detach, json_output=json_output)  # fmt: skip
+        raise typer.Exit(code)
+    given = {"--address": address, "--slots": slots, "--gpus": gpus, "--per-gpu": per_gpu}
+    for option in [name for name, value in given.items() if value is not None]:
+        raise RecipeError(f"{option}: not for a run", expected="a tournament", found=str(run),
+                          remedy=f"leave {option} out")  # fmt: skip
     if verify:
         raise typer.Exit(_verify(layout, json_output=json_output))
     overrides = list(assignments or [])
@@ -54,33 +63,23 @@ def resume(
     if (member := torchrun.member()) is not None:
         raise typer.Exit(session.resume_together(member, layout, overrides, json_output=json_output))
     lock = session.claim(layout, overrides)
-    if session.nothing_left(layout):
+    if session.nothing_left(layout, json_output=json_output):
         lock.release()
         raise typer.Exit(0)
     raise typer.Exit(session.drive(layout, lock, plain=no_tui, detach=detach, json_output=json_output))
 
 
-def _tournament(
-    layout: RunLayout,
-    assignments: list[str],
-    verify: bool,
-    device: str | None,
-    address: str | None,
-    no_tui: bool,
-    detach: bool,
-    json_output: bool,
-) -> int:
-    from erlcli.cli import tournament
-
+def _refuse_for_tournament(layout: RunLayout, *, verify: bool, device: str | None) -> None:
     if verify or device is not None:
         option = "--verify" if verify else "--device"
         raise RecipeError(
             f"{option}: not for a tournament",
             expected="a run, such as one of its members",
             found="a tournament",
-            remedy=f"erl resume {layout.root}/members/ID {option}" if verify else "erl scale gives it other slots",
+            remedy=f"erl resume {layout.root}/members/ID {option}"
+            if verify
+            else "--slots or --gpus gives it other slots",
         )
-    return tournament.resume(layout, assignments, address, plain=no_tui, detach=detach, json_output=json_output)
 
 
 def _verify(layout: RunLayout, *, json_output: bool) -> int:

@@ -22,7 +22,7 @@ from erlcli.engine.supervisor import INTERRUPTED, Outcome, Supervisor, outcome_o
 from erlcli.envs.config import choose_backend, env_config
 from erlcli.envs.offscreen import has_display
 from erlcli.errors import RecipeError
-from erlcli.recipe.load import AnyRecipe, dump, load
+from erlcli.recipe.load import check_change, dump, load
 from erlcli.runs.jsonl import write_text
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock, is_owned, read_owner
@@ -30,8 +30,6 @@ from erlcli.runs.view import FOLLOWED_ROWS, RunView
 
 HEADER = "# Resolved: `erl train` of this file repeats the run.\n"
 PATIENCE_SECONDS = 12.0  # a learner whose supervisor was killed saves a checkpoint before it leaves
-FIXED = ("env.id", "env.num_envs", "env.frame_stack", "algorithm.name", "network.hidden", "network.activation",
-         "network.layer_norm", "normalize.obs", "normalize.reward")  # fmt: skip
 
 
 def create(reference: str, overrides: list[str], name: str | None, run_dir: Path | None) -> RunLayout:
@@ -64,15 +62,8 @@ def claim(layout: RunLayout, overrides: list[str] | None = None) -> RunLock:
         patience = PATIENCE_SECONDS
     lock = RunLock.acquire(layout.lock, patience)
     if overrides:
-        before, after = load(layout.recipe), load(layout.recipe, overrides)
-        fixed = [key for key in FIXED if _at(before, key) != _at(after, key)]
-        if fixed:
-            raise RecipeError(
-                f"--set {fixed[0]}: can't change within a run",
-                expected=f"{_at(before, fixed[0])!r}, which its checkpoints are made for",
-                found=repr(_at(after, fixed[0])),
-                remedy=f"erl train {shorten(layout.recipe)} --set {fixed[0]}=... starts a new run",
-            )
+        after = load(layout.recipe, overrides)
+        check_change(load(layout.recipe), after, f"erl train {shorten(layout.recipe)}")
         write_text(layout.recipe, HEADER + dump(after))
     return lock
 
@@ -85,7 +76,7 @@ def _owner_lives(layout: RunLayout) -> bool:
     return psutil.pid_exists(int(str(owner.get("pid", 0))))
 
 
-def nothing_left(layout: RunLayout, overrides: list[str] | None = None) -> bool:
+def nothing_left(layout: RunLayout, overrides: list[str] | None = None, *, json_output: bool = False) -> bool:
     """Whether the run, with a recipe that is changed so, is at its end, which is then said."""
     view = RunView(layout)
     view.refresh()
@@ -94,17 +85,15 @@ def nothing_left(layout: RunLayout, overrides: list[str] | None = None) -> bool:
     used = summary["steps"] >= recipe.train.total_steps
     if summary["state"] != "finished" or not (used or (target is not None and best is not None and best >= target)):
         return False
-    if recipe.train.total_steps != summary["total_steps"]:
-        return bool(used)
+    if recipe.train.total_steps != summary["total_steps"] and not used:
+        return False  # more of it, after a target that was reached before
+    if json_output:
+        print_json(summary | {"exit_code": 0})
+        return True
     reason = "has used its budget" if used else f"has reached its target of {target:g}"
     print(f"{shorten(layout.root)} {reason}: nothing is left to do")
     print(f"  train on   erl resume {shorten(layout.root)} --set train.total_steps={2 * recipe.train.total_steps}")
     return True
-
-
-def _at(recipe: AnyRecipe, key: str) -> object:
-    section, _, field = key.partition(".")
-    return getattr(getattr(recipe, section), field)
 
 
 def train_together(
@@ -141,7 +130,7 @@ def resume_together(member: Member, layout: RunLayout, overrides: list[str], *, 
         RecipeError: the changed recipe can't be used.
     """
     overrides = [*overrides, f"engine.learners={member.world_size}"]
-    if nothing_left(layout, overrides):
+    if nothing_left(layout, overrides, json_output=json_output):
         return 0
     if member.rank:
         return torchrun.follow(layout, member)
@@ -166,7 +155,10 @@ def drive(layout: RunLayout, lock: RunLock, *, plain: bool, detach: bool, json_o
     """
     if detach:
         _start(layout, lock, wait=True)
-        print("\n".join(detached_lines(layout)))
+        if json_output:
+            print_json({"run": str(layout.root), "state": "running"})
+        else:
+            print("\n".join(detached_lines(layout)))
         return 0
     if dashboard.is_possible() and not plain and not json_output:
         return _with_dashboard(layout, lock, fresh=not any(layout.checkpoints.iterdir()))

@@ -72,7 +72,7 @@ def wait(layouts: Sequence[RunLayout], timeout: float, tell: Callable[[str], Non
     left = list(layouts)
     while left:
         for layout in left:
-            _ask(layout)
+            _ask(layout, timeout)
         waited = time.monotonic() - started
         tell(", ".join(f"{layout.root.name}: {phase(layout)}" for layout in left) + f"  {waited:.0f} s")
         if waited > timeout:
@@ -82,11 +82,11 @@ def wait(layouts: Sequence[RunLayout], timeout: float, tell: Callable[[str], Non
     return left
 
 
-def _ask(layout: RunLayout) -> None:
+def _ask(layout: RunLayout, timeout: float) -> None:
     if layout.stop_request.exists():
         return  # a run that was just starting clears older requests, so it may take a second one
     try:
-        write_json(layout.stop_request, {"reason": "user"})
+        write_json(layout.stop_request, {"reason": "user", "seconds": timeout})
     except OSError as error:
         raise ErlError(
             f"{layout.stop_request}: can't be written",

@@ -138,7 +138,16 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
 
 
 def resume(
-    layout: RunLayout, overrides: list[str], address: str | None, *, plain: bool, detach: bool, json_output: bool
+    layout: RunLayout,
+    overrides: list[str],
+    address: str | None,
+    slots: int | None,
+    gpus: str | None,
+    per_gpu: int | None,
+    *,
+    plain: bool,
+    detach: bool,
+    json_output: bool,
 ) -> int:
     """Go on with a tournament; the exit code.
 
@@ -146,6 +155,9 @@ def resume(
         layout: its directory.
         overrides: changes to its recipe.
         address: of the Ray cluster, where that is another one now.
+        slots: as `tournament` takes them, where it is to have others than before.
+        gpus: likewise.
+        per_gpu: likewise.
         plain: lines even on a terminal.
         detach: run in the background.
         json_output: print a JSON summary at the end.
@@ -157,8 +169,10 @@ def resume(
     import dataclasses
 
     from erlcli.cli.session import claim
+    from erlcli.recipe.load import check_change
     from erlcli.recipe.tournament import load_tournament
     from erlcli.runs.jsonl import write_text
+    from erlcli.tournament import slots as places
     from erlcli.tournament.backends.settings import RaySettings
     from erlcli.tournament.session import HEADER
 
@@ -168,8 +182,15 @@ def resume(
             raise RecipeError("--address: its slots are on this machine", expected="a tournament on a Ray cluster",
                               found=shorten(layout.root), remedy="leave --address out")  # fmt: skip
         settings = dataclasses.replace(settings, address=address)
+    names: list[str] = []
     if settings is not None:
+        if gpus is not None or per_gpu is not None:
+            raise RecipeError("--gpus, --per-gpu: its slots are wherever the cluster has room",
+                              expected="--slots N", found=shorten(layout.root), remedy="leave them out")  # fmt: skip
         settings.check()
+        names = places.more([], slots) if slots is not None else []
+    elif slots is not None or gpus is not None or per_gpu is not None:
+        names = places.choose(slots, gpus, per_gpu or 1, places.gpus(), len(places.cores()))
     lock = claim(layout)
     if settings is not None:
         settings.save(layout)
@@ -183,8 +204,9 @@ def resume(
                     found=f"{getattr(after.section, key)!r:.60}",
                     remedy=f"erl tournament {shorten(layout.recipe)} --set ... starts a new one",
                 )
+        check_change(before.base, after.base, f"erl tournament {shorten(layout.recipe)}")
         write_text(layout.recipe, HEADER + after.dump(), sync=True)
-    return drive(layout, lock, [], plain=plain, detach=detach, json_output=json_output)
+    return drive(layout, lock, names, plain=plain, detach=detach, json_output=json_output)
 
 
 def drive(layout: RunLayout, lock: RunLock, names: list[str], *, plain: bool, detach: bool, json_output: bool) -> int:
@@ -193,7 +215,10 @@ def drive(layout: RunLayout, lock: RunLock, names: list[str], *, plain: bool, de
 
     if detach:
         _start(layout, lock, names, wait=True)
-        print("\n".join(_detached(layout)))
+        if json_output:
+            print_json({"run": str(layout.root), "state": "running"})
+        else:
+            print("\n".join(_detached(layout)))
         return 0
     if dashboard.is_possible() and not plain and not json_output:
         return _with_dashboard(layout, lock, names)

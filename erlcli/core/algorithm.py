@@ -133,12 +133,13 @@ class Algorithm(ABC):
         """The policy alone: what workers, the evaluator and export build before they load its state."""
 
     @abstractmethod
-    def update(self, rollout: Rollout, progress: float) -> dict[str, float | Tensor]:
+    def update(self, rollout: Rollout, progress: float, following: float | None = None) -> dict[str, float | Tensor]:
         """Learn from one rollout.
 
         Args:
             rollout: on the learner's device; its tensors may be reused after the call.
-            progress: share of the budget done, in [0, 1], for schedules.
+            progress: share of the budget done before it, in [0, 1], for schedules of learning.
+            following: share done with it, for schedules of acting; None for the same as `progress`.
 
         Returns:
             Metrics by name; device scalars are read back later, without a sync.

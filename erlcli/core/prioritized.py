@@ -14,6 +14,8 @@ import math
 import torch
 from torch import Tensor
 
+from erlcli.core.pages import zeros
+
 FANOUT = 128
 
 
@@ -31,7 +33,7 @@ class SumTree:
     def __init__(self, size: int, device: torch.device) -> None:
         self.levels: list[Tensor] = []
         for rows in level_rows(size):
-            self.levels.append(torch.zeros(rows, FANOUT, dtype=torch.float64, device=device))
+            self.levels.append(zeros((rows, FANOUT), torch.float64, device))
         self._leaves = self.levels[0].view(-1)
 
     @property

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from erlcli.core.pages import zeros
 from erlcli.core.prioritized import SumTree
 from erlcli.core.replay_storage import FinalsRing, layout
 from erlcli.core.types import Box, FinalObs, Rollout
@@ -118,7 +119,7 @@ class Replay:
         self._ring = self.rows + 1
         self._total = self._ring * num_envs
         shapes = layout(obs, action_shape, action_dtype, num_envs, capacity)
-        made = {k: torch.zeros(shape, dtype=dtype, device=self.storage) for k, (shape, dtype) in shapes.items()}
+        made = {k: zeros(shape, dtype, self.storage) for k, (shape, dtype) in shapes.items()}
         self._obs, self._action, self._reward = made["obs"], made["action"], made["reward"]  # (R, N, ...) each
         self._flags = made["flags"]  # (R, N) bits
         self._slot = made["slot"].fill_(-1)  # (R, N) where in `_finals` the last observation is; -1 for nowhere
@@ -219,6 +220,14 @@ class Replay:
         self._count -= drawable
         self._finals.drop(int(self._ended[gone].sum()))
         self._ended[gone] = 0
+
+    def _drop(self, rows: int) -> None:
+        """Have the oldest rows no more, as if newer ones had taken their places."""
+        if self._tree is not None:
+            gone = self._flat(self.size)[: rows * self.num_envs]
+            self._tree.set(gone, torch.zeros(len(gone), dtype=torch.float64, device=self.storage))
+        self._evict(rows)
+        self.size -= rows
 
     def _append(self, flat: Tensor) -> None:
         """Make the transitions at the flat indices ones that can be drawn."""
@@ -365,6 +374,8 @@ class Replay:
             DamagedError: these are not the rows that were there.
         """
         wanted = int(state["end"]), min(int(state["size"]), self.rows)
+        if self.size > wanted[1]:  # there was less room, and the oldest part holds more than fitted then
+            self._drop(self.size - wanted[1])
         if (self.end, self.size) != wanted:
             raise DamagedError(
                 "the checkpoint's replay is not whole",

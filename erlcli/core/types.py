@@ -322,13 +322,14 @@ class Rollout:
         """The same rollout on `device`; itself where it is there already."""
         if self.obs.device == device:
             return self
+        soon = device.type != "cpu"  # a copy to the host must have arrived before the host reads it
         names = ("obs", "action", "reward", "terminated", "truncated", "valid")
-        moved = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
+        moved = {name: getattr(self, name).to(device, non_blocking=soon) for name in names}
         final = FinalObs(self.final_obs.index.to(device), self.final_obs.obs.to(device))
-        extras = {name: value.to(device, non_blocking=True) for name, value in self.extras.items()}
-        mask = self.mask.to(device, non_blocking=True) if self.mask is not None else None
+        extras = {name: value.to(device, non_blocking=soon) for name, value in self.extras.items()}
+        mask = self.mask.to(device, non_blocking=soon) if self.mask is not None else None
         start = Start(self.start.state.to(device), self.start.fresh.to(device)) if self.start is not None else None
-        following = self.next_obs.to(device, non_blocking=True) if self.next_obs is not None else None
+        following = self.next_obs.to(device, non_blocking=soon) if self.next_obs is not None else None
         return Rollout(
             **moved,
             final_obs=final,

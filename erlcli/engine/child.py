@@ -181,6 +181,15 @@ def on_orphaned(lifeline: int, then: Callable[[], None]) -> None:
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
 
+def outlive_sigterm() -> None:
+    """In a child that leaves when its parent says so, or with it.
+
+    Batch systems send SIGTERM to all processes of a job, and the parent needs this one for the last checkpoint. What an
+    env starts still ends of it.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: None)
+
+
 def leave_now() -> None:
     """End this process at once; for children whose parent is gone."""
     os._exit(1)

@@ -64,6 +64,9 @@ class EpisodeTracker:
         self._collective = collective
         self._return = torch.zeros(num_envs, dtype=torch.float64)  # of open episodes
         self._length = torch.zeros(num_envs, dtype=torch.int64)
+        self._next_obs: Tensor | None = (
+            None  # (N, *obs) that the next rollout begins with, unless envs are made anew
+        )
         self._count = torch.zeros((), dtype=torch.int64)
         # Episode k is at k % W; what is of no episode is written behind.
         self._returns = torch.zeros(WINDOW + 1, dtype=torch.float64)
@@ -75,6 +78,7 @@ class EpisodeTracker:
         Where it is trained on other rewards or ends than the game's own, the game's count.
         """
         self._move(rollout.reward.device)
+        self._forget_what_was_reset(rollout)
         game, valid = rollout.game, rollout.valid
         ended = rollout.terminated | rollout.truncated if game is None else game.over & valid
         reward = rollout.reward if game is None else game.reward
@@ -86,6 +90,15 @@ class EpisodeTracker:
         if self._collective.world_size > 1:
             ended, returns, lengths = self._of_all(ended, returns, lengths)
         self._take_in(ended, returns, lengths)
+
+    def _forget_what_was_reset(self, rollout: Rollout) -> None:
+        """Open episodes of environments that are not where the last rollout left them never count."""
+        first = rollout.obs[0]
+        if self._next_obs is not None:
+            elsewhere = (self._next_obs != first).flatten(1).any(1) if first.ndim > 1 else self._next_obs != first
+            self._return.masked_fill_(elsewhere, 0.0)
+            self._length.masked_fill_(elsewhere, 0)
+        self._next_obs = rollout.obs[-1].clone()
 
     def _of_all(self, ended: Tensor, returns: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What `_take_in` is to be given of all learners' episodes; they wait for each other, and so for the device."""
@@ -117,6 +130,7 @@ class EpisodeTracker:
         """Every environment was reset: open episodes never count."""
         self._return.zero_()
         self._length.zero_()
+        self._next_obs = None
 
     def numbers(self) -> Tensor:
         """(1 + 2 W) float64 for `Episodes.of`, which can be read back without a sync."""

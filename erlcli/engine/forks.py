@@ -23,6 +23,7 @@ from pathlib import Path
 
 MAX_MESSAGE = 1 << 18  # bytes; the kernel's own limit of what it sends is below that
 MAX_FDS = 32
+SEND_SECONDS = 0.1  # between two looks whether the server waits, too
 PADDING = 5000  # bytes for the command lines of forks, which stand where the server's own stood
 MODULE = "erlcli.engine.forkserver"
 
@@ -155,7 +156,7 @@ class _Server:
             }
             fork = self._forks[self._orders] = Fork(self, self._orders)
             try:
-                socket.send_fds(self._channel, [json.dumps(row).encode()], [log, *fds])
+                self._send(json.dumps(row).encode(), [log, *fds])
             except ConnectionError:
                 self._lose()
             return fork
@@ -163,21 +164,45 @@ class _Server:
     def cancel(self, order: int) -> None:
         """Take a request back."""
         with self._mutex, contextlib.suppress(OSError):
-            self._channel.send(json.dumps({"cancel": order}).encode())
+            self._send(json.dumps({"cancel": order}).encode(), [])
+
+    def _send(self, message: bytes, fds: Sequence[int]) -> None:
+        """Send, even if it has to be waited for: a server that still imports reads nothing, and little fits before it.
+
+        Raises:
+            ConnectionError: it is gone.
+        """
+        while True:
+            try:
+                self._channel.settimeout(SEND_SECONDS)
+                socket.send_fds(self._channel, [message], fds)
+                return
+            except (BlockingIOError, TimeoutError):
+                self._drain()  # it may be waiting for its answers to be read
+
+    def _drain(self) -> None:
+        """Take in the answers that are there.
+
+        Raises:
+            ConnectionError: the server is gone.
+        """
+        with contextlib.suppress(BlockingIOError):
+            self._channel.settimeout(0.0)
+            while data := self._channel.recv(MAX_MESSAGE):
+                self._take(json.loads(data))
+            raise ConnectionResetError
 
     def read(self, seconds: float) -> None:
         """Take in what the server tells, for at most `seconds` until the first of it."""
         with self._mutex:
             try:
                 self._channel.settimeout(seconds)
-                while data := self._channel.recv(MAX_MESSAGE):
-                    self._take(json.loads(data))
-                    self._channel.settimeout(0.0)
+                self._channel.recv(1, socket.MSG_PEEK)
+                self._drain()
             except (BlockingIOError, TimeoutError):
                 return
             except ConnectionError:
-                pass
-            self._lose()
+                self._lose()
 
     def is_usable(self) -> bool:
         """Whether it can be asked: alive, and not one of the process that forked this one by itself."""

@@ -33,6 +33,7 @@ from erlcli.engine import forks
 
 MODULES = ("learner", "evaluator", "worker", "slice", "evaluate_torch", "load_policy")  # of the engine
 CANCELLED = -signal.SIGKILL  # as if it had been killed at once
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FAILED = 71  # EX_OSERR: the system can't fork
 
 
@@ -228,14 +229,17 @@ def preload() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Entry point; see the module's docstring."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A signal to all processes of a job is for those that have something to save: this one ends with its owner.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     forks.show_as([sys.executable, "-m", forks.MODULE, arguments[0]])  # without the padding
     server = Server(socket.socket(fileno=int(arguments[0])))
     preload()
     task = server.serve()
     if task is None:
         return 0
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in SIGNALS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     task.become()
     return task.run()
 

@@ -6,7 +6,8 @@ runs that started from different weights usually don't, whatever they score alon
 
 Averaged are all floating-point tensors: weights, Adam's moments, running statistics. Means and variances of
 observations and returns are pooled, weighted by how much each run has seen. Counters and whatever else is no float come
-from the run that got furthest; so do experience (`replay/`), which has no mean, and the returns of open episodes.
+from the run that got furthest; so do experience (`replay/`, `h_term/`), which has no mean, and the returns of open
+episodes.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from erlcli.core import batch_norm
 from erlcli.core.normalize import EPSILON, pool
 from erlcli.engine import checkpoint
 from erlcli.engine.checkpoint import Checkpoint
 from erlcli.errors import DamagedError
 
-WHOLE = ("replay/",)  # how names begin of what belongs to one run as it is
+WHOLE = ("replay/", "h_term/")  # how names begin of what belongs to one run as it is
 States = Sequence[Mapping[str, Tensor]]
 
 
@@ -113,6 +115,8 @@ def average(
     for name in first:
         if _leaf(name) == "count":
             _pool(merged, states, shares, name.removesuffix("count"), disjoint=disjoint)
+        elif _leaf(name) == "updates":
+            _pool_batch_norm(merged, states, shares, name.removesuffix("updates"))
     return merged
 
 
@@ -154,6 +158,17 @@ def _pool(merged: dict[str, Tensor], states: States, shares: Tensor, prefix: str
     if f"{outer}shift" in merged:
         merged[f"{outer}shift"] = mean.to(merged[f"{outer}shift"].dtype)
         merged[f"{outer}scale"] = (var + EPSILON).rsqrt().to(merged[f"{outer}scale"].dtype)
+
+
+def _pool_batch_norm(merged: dict[str, Tensor], states: States, shares: Tensor, prefix: str) -> None:
+    """Moments of a `BatchRenorm`, of which each has seen enough, and the scale that follows from them."""
+    names = [f"{prefix}{name}" for name in ("mean", "var", "scale")]
+    if not all(name in merged for name in names):
+        return
+    means, variances = (torch.stack([state[name].double() for state in states]) for name in names[:2])
+    _, mean, var = pool(shares, means, variances)
+    values = mean, var, (var + batch_norm.EPS).rsqrt()
+    merged |= {name: value.to(merged[name].dtype) for name, value in zip(names, values, strict=True)}
 
 
 def _put(tree: Mapping[str, Any], tensors: Mapping[str, Tensor], prefix: str = "") -> dict[str, Any]:

@@ -192,11 +192,11 @@ class Loop:
         if at_restart_point:
             _cut(rollout)
         self.beat.progress("update")
-        progress = counters.steps / self.recipe.train.total_steps
-        metrics = self.algorithm.update(rollout.to(self.device), progress)
+        taken, total = self.collective.sum(rollout.num_steps), self.recipe.train.total_steps
+        progress, following = counters.steps / total, (counters.steps + taken) / total
+        metrics = self.algorithm.update(rollout.to(self.device), progress, following)
         if self.spool is not None:
             self.spool.spill()
-        taken = self.collective.sum(rollout.num_steps)
         counters.version += 1
         counters.steps += taken
         clock.steps += taken

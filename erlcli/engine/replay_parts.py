@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as save_bytes
 
@@ -93,7 +95,8 @@ class ReplaySpool:
         if parts:
             self.replay.begin(parts[0].rows[0])
         for part in parts:
-            self.replay.add(read(part.path))
+            for rows in _pieces(read(part.path), self.replay.rows):  # where there is less room now than there was
+                self.replay.add(rows)
             self._parts.append(part.link_into(self.folder))
         self._written = self.replay.end
 
@@ -124,6 +127,19 @@ class ReplaySpool:
         for part in [part for part in self._parts if part.rows[1] <= oldest]:
             self._parts.remove(part)
             part.path.unlink()
+
+
+def _pieces(rollout: Rollout, most: int) -> Iterator[Rollout]:
+    """A rollout of transitions in pieces of at most so many rows."""
+    length, final = len(rollout.reward), rollout.final_obs
+    for first in range(0, length, most):
+        last = min(first + most, length)
+        here = (final.index[:, 0] >= first) & (final.index[:, 0] < last)
+        index = final.index[here] - torch.tensor([first, 0])
+        columns: dict[str, Any] = {name: getattr(rollout, name)[first:last] for name in COLUMNS if name != "obs"}
+        yield Rollout(
+            rollout.obs[first : last + 1], **columns, final_obs=FinalObs(index, final.obs[here]), extras={}, version=0
+        )
 
 
 def write(path: Path, rollout: Rollout) -> Part:

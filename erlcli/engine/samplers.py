@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-import torch
-
 from erlcli.core.graphs import Graphs
+from erlcli.core.pages import zeros
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Rollout
@@ -145,15 +145,17 @@ class InlineSampler(Sampler):
         self._version = 0
         self._collector: Collector | None = None
         self._buffers: Buffers | None = None
+        self._copy: Policy | None = None
 
     def restart(self, policy: Policy, version: int, seed: int, rollouts: int) -> None:
         """See `Sampler.restart`."""
         self._version, self._seed = version, seed
+        policy = self._near(policy)
         if self._collector is None:
             self._collector = Collector(self.env, policy, self.length, self._first_index, self._on_step, self._graphs)
             layout = rollout_layout(self.spec, policy, self.length, self.config.num_envs)
             device = self.spec.device
-            self._buffers = Buffers({k: torch.zeros(s, dtype=d, device=device) for k, (s, d) in layout.items()})
+            self._buffers = Buffers({k: zeros(s, d, device) for k, (s, d) in layout.items()})
         self._collector.restart(seed)
 
     def recv(self) -> Rollout:
@@ -187,8 +189,19 @@ class InlineSampler(Sampler):
         collector.restart(derive(self._seed, "env_restart", self._version, self._failures.count))
 
     def send(self, policy: Policy, version: int) -> None:
-        """See `Sampler.send`. The policy is shared, so there is nothing to copy."""
+        """See `Sampler.send`."""
         self._version = version
+        self._near(policy)
+
+    def _near(self, policy: Policy) -> Policy:
+        """The policy where the environments are: itself, which the learner changes, or a copy as it is now."""
+        if next(policy.parameters()).device == self.spec.device:
+            return policy
+        if self._copy is None:
+            self._copy = copy.deepcopy(policy).to(self.spec.device)
+        else:
+            self._copy.load_state_dict(policy.state_dict())
+        return self._copy
 
     def close(self) -> None:
         """See `Sampler.close`."""

@@ -18,7 +18,6 @@ import gc
 import json
 import os
 import queue
-import shutil
 import signal
 import sys
 import threading
@@ -28,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from erlcli.engine.child import leave_now, on_orphaned
+from erlcli.engine.child import leave_now, on_orphaned, outlive_sigterm
 from erlcli.engine.status import status_row
 from erlcli.errors import ErlError
 from erlcli.recipe.load import AnyRecipe, load
@@ -126,7 +125,8 @@ class Work:
         try:
             with _locked(self.layout) if self.order["kind"] == "slice" else contextlib.nullcontext():
                 if self.order["kind"] == "slice":
-                    _clear(self.layout)
+                    self.layout.ensure()
+                    self.layout.clear()
                 stop = StopFlag(self.layout).watch()
                 with self.inbox.at_work(self.number, stop):
                     Slice(self, stop).run() if self.order["train"] else self._evaluate(stop)
@@ -354,19 +354,11 @@ def _locked(layout: RunLayout) -> Iterator[None]:
         lock.release()
 
 
-def _clear(layout: RunLayout) -> None:
-    """Old requests, and what was left by processes that were killed while they wrote."""
-    layout.ensure()
-    for request in layout.control.iterdir():
-        shutil.rmtree(request) if request.is_dir() else request.unlink()
-    for unfinished in layout.checkpoints.glob(".*"):
-        unfinished.unlink() if unfinished.is_symlink() else shutil.rmtree(unfinished)
-
-
 def main(arguments: list[str]) -> int:
     """Entry point; see the module's docstring."""
     _, _, visible, cores, requests, replies, lock, lifeline = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    outlive_sigterm()
     os.environ["CUDA_VISIBLE_DEVICES"] = visible
     if cores:
         with contextlib.suppress(OSError, AttributeError):  # cores that were taken away: all others will do

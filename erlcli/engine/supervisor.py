@@ -5,7 +5,6 @@ It imports neither torch nor environments, so it starts at once, stays small, an
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from erlcli.runs.lock import RunLock
 from erlcli.runs.view import Curve
 from erlcli.runs.writer import EventLog
 
-LEAVE_SECONDS = 8.0  # how long a learner may take for its last checkpoint
+LEAVE_SECONDS = 20.0  # how long a learner may take for its last checkpoint, where nobody says; batch systems wait 30
 TICK_SECONDS = 0.05
 INTERRUPTED = 130
 PROCESS = "supervisor"
@@ -75,6 +74,7 @@ class Supervisor:
         self._error: ErlError | None = None
         self._hangs: dict[str, ErlError] = {}  # why a process was killed, by its name
         self._asked: float | None = None  # when the learner was asked to leave
+        self._patience = LEAVE_SECONDS
         self._crashes = self._evaluator_crashes = 0  # in a row
         self._crash_steps = -1  # how far the run was at the last crash that came further than those before
         self._state = "starting"
@@ -84,12 +84,9 @@ class Supervisor:
         """Train until the run is over; `tick` is called some twenty times a second."""
         self.layout.ensure()
         self.layout.error(PROCESS).unlink(missing_ok=True)  # of an earlier attempt
-        for request in self.layout.control.iterdir():
-            shutil.rmtree(request) if request.is_dir() else request.unlink()
+        self.layout.clear()
         for beat in self.layout.process("x").parent.glob("learner-*.json"):
             beat.unlink()  # of an earlier attempt, with more of them perhaps
-        for unfinished in self.layout.checkpoints.glob(".*"):  # of processes that were killed while they wrote
-            unfinished.unlink() if unfinished.is_symlink() else shutil.rmtree(unfinished)
         gpus = GpuMonitor(self.layout)
         try:
             with self._signals:
@@ -178,10 +175,12 @@ class Supervisor:
         """Whether learners that were asked to leave are to be killed: asked twice, or for too long."""
         if self._asked is None and self._asked_to_stop():
             self._asked = time.monotonic()
+            request = read_json(self.layout.stop_request) or {}
+            self._patience = max(LEAVE_SECONDS, float(request.get("seconds", 0.0)))
             write_json(self.layout.stop_request, {"reason": "user"})
         if self._signals.count >= 2:
             return True
-        late = self._asked is not None and time.monotonic() - self._asked > LEAVE_SECONDS
+        late = self._asked is not None and time.monotonic() - self._asked > self._patience
         if late:
             self._events.write("killed", "no checkpoint in time; the last one is kept", level="warning")
         return late

@@ -72,6 +72,7 @@ def newest_stretch(layout: RunLayout) -> tuple[Point, Point]:
         RecipeError: there are no two.
     """
     points: list[Point] = []
+    interrupted: int | None = None  # the attempt that wrote the newest point, if that is off the grid
     for path in checkpoint.numbered(layout):
         try:
             checkpoint.verify(path)
@@ -80,6 +81,9 @@ def newest_stretch(layout: RunLayout) -> tuple[Point, Point]:
         state = json.loads((path / checkpoint.STATE).read_text())
         if state.get("changed"):
             points.clear()  # the recipe was changed there, in the middle of the run
+        if interrupted is not None and interrupted != state["attempt"]:
+            points.clear()  # somebody went on from a point off the grid, with other random numbers
+        interrupted = None if state["planned"] else int(state["attempt"])
         if state["planned"]:
             points.append(Point(path, int(state["steps"]), int(state["version"])))
     if len(points) >= 2:

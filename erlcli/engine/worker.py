@@ -17,7 +17,7 @@ import torch
 
 from erlcli.core.policy import Policy
 from erlcli.engine import build
-from erlcli.engine.child import leave_now, on_orphaned
+from erlcli.engine.child import leave_now, on_orphaned, outlive_sigterm
 from erlcli.engine.collector import Buffers, Collector, rollout_layout
 from erlcli.engine.failures import report, run_child
 from erlcli.engine.shared import Layout, SharedBlock
@@ -95,6 +95,7 @@ def main(arguments: list[str]) -> int:
     root, index, *fds = arguments
     connection_fd, memory_fd, weights_fd, lifeline = map(int, fds)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    outlive_sigterm()
     on_orphaned(lifeline, leave_now)
     layout, process = RunLayout(Path(root)), f"worker-{index}"
     connection = Connection(connection_fd)

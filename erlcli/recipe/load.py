@@ -20,7 +20,18 @@ from erlcli.recipe.shipped import find
 from erlcli.recipe.tables import MAX_BYTES, MAX_DEPTH, merge, read_toml
 from erlcli.recipe.words import found, nearest, wrap
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "AnyRecipe", "anchored", "dump", "load", "merge", "read_toml", "validate"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_DEPTH",
+    "AnyRecipe",
+    "anchored",
+    "check_change",
+    "dump",
+    "load",
+    "merge",
+    "read_toml",
+    "validate",
+]
 
 AnyRecipe = Recipe[AlgorithmConfig]
 
@@ -227,6 +238,30 @@ def _check_learners(recipe: AnyRecipe, source: str) -> None:
 
 def _misfit(source: str, key: str, what: str, expected: str, value: str, remedy: str) -> RecipeError:
     return RecipeError(f"{source}: {key}: {what}", expected=wrap(expected), found=value, remedy=wrap(remedy))
+
+
+def check_change(before: AnyRecipe, after: AnyRecipe, command: str) -> None:
+    """Refuse a change of what checkpoints are made for.
+
+    Args:
+        before: as a run was trained so far.
+        after: as it is to go on.
+        command: that starts another run, for the remedy.
+
+    Raises:
+        RecipeError: with the first key.
+    """
+    for section in ("env", "algorithm", "network", "normalize"):
+        one, another = getattr(before, section), getattr(after, section)
+        for key in one.fixed:
+            old, new = getattr(one, key), getattr(another, key, None)
+            if old != new:
+                raise RecipeError(
+                    f"--set {section}.{key}: can't change any more",
+                    expected=f"{old!r}, which its checkpoints are made for",
+                    found=repr(new),
+                    remedy=f"{command} --set {section}.{key}=... starts a new run",
+                )
 
 
 def dump(recipe: AnyRecipe) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
@@ -17,8 +17,13 @@ Reference = Annotated[str, Field(pattern=r"^[^\s:].*:\w+$", examples=["package.m
 
 
 class Section(BaseModel):
-    """Base of all sections: frozen and strict about unknown keys."""
+    """Base of all sections: frozen and strict about unknown keys.
 
+    Attributes:
+        fixed: keys that checkpoints are made for, so that they can't change within a run.
+    """
+
+    fixed: ClassVar[tuple[str, ...]] = ()
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
@@ -65,6 +70,8 @@ class AtariSection(Section):
 class EnvSection(Section):
     """The environment, and how many of it."""
 
+    fixed = ("id", "num_envs", "frame_stack", "action_masks", "atari")
+
     id: str = Field(
         pattern=r"^\S(.*\S)?$",
         examples=["CartPole-v1", "package.module:Class", "./file.py:Class", "torch/CartPole-v1"],
@@ -101,6 +108,11 @@ class EnvSection(Section):
 class NetworkSection(Section):
     """The networks of actor and critic."""
 
+    fixed = (
+        "hidden", "activation", "layer_norm", "encoder", "image_layout", "pixel_max", "share_trunk", "recurrent",
+        "recurrent_hidden",
+    )  # fmt: skip
+
     hidden: list[Annotated[int, Field(ge=1, le=65536)]] = Field(
         [64, 64], max_length=64, description="Widths of the hidden layers."
     )
@@ -132,6 +144,8 @@ class NetworkSection(Section):
 
 class NormalizeSection(Section):
     """Running statistics, kept with the policy and frozen at evaluation."""
+
+    fixed = ("obs", "reward")
 
     obs: bool = Field(False, description="Observations to mean 0 and std 1.")
     reward: bool = Field(False, description="Rewards divided by the std of the discounted return.")

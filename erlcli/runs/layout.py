@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,6 +146,14 @@ class RunLayout:
         if any(self.root.iterdir()):
             raise FileExistsError(str(self.root))
         self.ensure()
+
+    def clear(self) -> None:
+        """Remove requests to an earlier owner, and what processes left that were killed while they wrote."""
+        for leftover in (*self.control.iterdir(), *self.checkpoints.glob(".*")):
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover)
+            else:  # hidden files of other systems' file managers, too
+                leftover.unlink(missing_ok=True)
 
     def ensure(self) -> None:
         """Make whatever folder is missing."""

@@ -7,6 +7,7 @@ stays owned until they have left too.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -14,8 +15,9 @@ import socket
 import time
 from pathlib import Path
 
-from erlcli.errors import OwnedError
+from erlcli.errors import OwnedError, RecipeError
 
+NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)  # of file systems without flock
 PROBE_SECONDS = 0.1  # `is_owned` holds the lock for an instant; whoever wants it must not take that for an owner
 
 
@@ -36,6 +38,7 @@ class RunLock:
 
         Raises:
             OwnedError: a live process has it.
+            RecipeError: the file system has no locks.
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         deadline = time.monotonic() + max(patience_seconds, PROBE_SECONDS)
@@ -54,6 +57,15 @@ class RunLock:
                         remedy=f"erl stop {path.parent}, or wait until it has left",
                     ) from None
                 time.sleep(0.01)
+            except OSError as error:
+                os.close(fd)
+                if error.errno not in NO_LOCKS:
+                    raise
+                raise RecipeError(
+                    f"{path}: can't be locked: {error.strerror}",
+                    expected="a file system with flock, which tells whether a run has a live owner",
+                    remedy="--run-dir on another file system; Lustre has it when mounted with -o flock",
+                ) from None
         lock = RunLock(path, fd)
         lock._sign()
         return lock
@@ -96,6 +108,10 @@ def is_owned(path: Path) -> bool:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return False  # nobody can have taken it here
     finally:
         os.close(fd)
     return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,8 +36,7 @@ def conduct(layout: RunLayout, lock: RunLock, names: Sequence[str], tick: Callab
         How it ended; what went wrong is in `errors/orchestrator.json`, too.
     """
     layout.error(PROCESS).unlink(missing_ok=True)
-    for request in layout.control.iterdir():
-        shutil.rmtree(request) if request.is_dir() else request.unlink()
+    layout.clear()
     try:
         recipe = load_tournament(layout.recipe)
         backend, names = _backend(layout, lock, recipe, names)

@@ -223,7 +223,7 @@ def test_epsilon_runs_over_its_share_of_the_budget_and_lives_in_the_policy():
     made = make(exploration_fraction=0.5, epsilon={"kind": "linear", "start": 0.9, "end": 0.1})
     assert float(made.policy.state_dict()["epsilon"]) == pytest.approx(0.9)
     for progress, expected in ((0.0, 0.9), (0.25, 0.5), (0.5, 0.1), (0.9, 0.1)):
-        metrics = made.update(rollout(), progress)
+        metrics = made.update(rollout(), 0.0, progress)  # it is the next rollout's
         assert float(made.policy.state_dict()["epsilon"]) == pytest.approx(expected)
         assert metrics["schedule/epsilon"] == pytest.approx(expected)
 

@@ -138,6 +138,9 @@ def test_epsilon_and_learning_rate_follow_their_schedules():
     metrics = made.update(rollout([0.0] * 5, [1.0] * 4), 0.25)
     assert float(made.policy.state_dict()["epsilon"]) == metrics["schedule/epsilon"] == pytest.approx(0.5)
     assert metrics["schedule/learning_rate"] == pytest.approx(2.5e-4 * 0.75)
+    metrics = made.update(rollout([0.0] * 5, [1.0] * 4), 0.25, 0.375)  # what acts next is at a later share
+    assert float(made.policy.state_dict()["epsilon"]) == metrics["schedule/epsilon"] == pytest.approx(0.25)
+    assert metrics["schedule/learning_rate"] == pytest.approx(2.5e-4 * 0.75)
 
 
 def test_a_rollout_of_nothing_but_resets_changes_nothing():

@@ -78,6 +78,10 @@ def test_json_is_one_value_and_lines_tell_the_story(tmp_path):
     done = erl("resume", root, "--set", "tournament.mode=pbt")
     assert done.returncode == 2
     assert "can't change within a tournament" in done.stderr
+    recipe = (root / "recipe.toml").read_text()
+    done = erl("resume", root, "--set", "network.hidden=[24]")
+    assert done.returncode == 2
+    assert "network.hidden" in done.stderr and (root / "recipe.toml").read_text() == recipe
 
 
 def test_in_the_background_it_is_listed_scaled_stopped_and_resumed(tmp_path):
@@ -112,8 +116,10 @@ def test_in_the_background_it_is_listed_scaled_stopped_and_resumed(tmp_path):
     assert len(ledger.board.slots) == 3
     assert erl("scale", root, "--slots", 1).returncode == 2
 
-    done = erl("resume", root, "--no-tui", "--set", f"tournament.budget.steps={ledger.spent_steps + 1}")
+    more = f"tournament.budget.steps={ledger.spent_steps + 1}"
+    done = erl("resume", root, "--no-tui", "--set", more, "--slots", 1)
     assert done.returncode == 0, done.stderr
+    assert len(fold(rows_of(root)).board.slots) == 1
     wait_until_gone(root)
 
 

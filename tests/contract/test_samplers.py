@@ -5,6 +5,7 @@ before them are slow tests, for each starts processes.
 """
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -125,3 +126,22 @@ def test_training_with_one_worker_equals_training_inline(name, make_run):
         )
         results.append(run.train().policy.state_dict())
     assert all(torch.equal(results[0][key], results[1][key]) for key in results[0])
+
+
+def test_a_policy_elsewhere_acts_by_a_copy_that_follows_it(make_run):
+    """As on a GPU, with environments on the host: rollouts are those of the policy itself."""
+    found = []
+    for elsewhere in (False, True):
+        run = make_run("ppo", "Drift")
+        with run.sampler() as (sampler, algorithm):
+            if elsewhere:  # the same device by another name
+                sampler.spec = replace(sampler.spec, device=torch.device("cpu:0"))
+            policy, rollouts = algorithm.policy, []
+            sampler.restart(policy, 0, 100, 3)
+            for version in range(1, 4):
+                rollouts.append(copy.deepcopy(sampler.recv()))
+                disturb(policy, version)
+                sampler.send(policy, version)
+            assert (sampler._copy is not None) == elsewhere
+        found.append(rollouts)
+    assert_same_rollouts(*found)

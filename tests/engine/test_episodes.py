@@ -141,3 +141,21 @@ def test_the_rollout_stays_as_it_is(draws):
     reward = rollout.reward.clone()
     EpisodeTracker(N).add(rollout)
     assert torch.equal(rollout.reward, reward)
+
+
+def test_an_episode_that_an_env_left_when_it_was_made_anew_never_counts():
+    """Two halves of different episodes are none: the first observation is not what the last rollout ended with."""
+    tracker = EpisodeTracker(2)
+    finals = FinalObs(torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 1))
+
+    def rollout(first, end):
+        obs = torch.arange(4.0).view(4, 1, 1).repeat(1, 2, 1) + torch.tensor([[first], [100.0]])
+        obs[:, 1] += 3 * (end or 0)  # the second env goes on
+        over = torch.zeros(3, 2, dtype=torch.bool)
+        over[1] = end is not None
+        none = torch.zeros_like(over)
+        return Rollout(obs, torch.zeros(3, 2), torch.ones(3, 2), over, none, ~none, finals, {}, 0)
+
+    tracker.add(rollout(0.0, None))
+    tracker.add(rollout(50.0, 1))  # where it stood was 3
+    assert tracker.now().returns == [2.0, 5.0] and tracker.now().lengths == [2, 5]

@@ -242,3 +242,33 @@ print(open("/proc/self/cmdline").read())
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert set(done.stdout.strip().rstrip("\0")) == {"x"}
+
+
+def test_a_signal_to_all_of_a_job_is_for_those_that_have_something_to_save(module, start):
+    """As batch systems send it: the server dies of none, or nobody could be waited for."""
+    name = module("""
+        signal.signal(signal.SIGTERM, lambda *_: print("saved", flush=True))
+        print("ready", flush=True)
+        signal.pause()
+        return 3
+    """)
+    fork = start(name)
+    server = psutil.Process(fork.pid).parent()
+    while "ready" not in start.log.read_text():
+        assert fork.wait(0.05) is None
+    for process in (server, psutil.Process(fork.pid)):
+        process.terminate()
+    assert fork.wait(PATIENCE) == 3
+    assert start.log.read_text().split() == ["ready", "saved"]
+    assert server.is_running()
+    default = start(module("signal.pause()", "default"))  # what a command would do of it
+    os.kill(default.pid, signal.SIGTERM)
+    assert default.wait(PATIENCE) == -signal.SIGTERM
+
+
+def test_more_can_be_asked_for_than_fits_while_the_server_imports(module, start):
+    """Each request carries the whole environment, which may be large."""
+    name = module("return int(arguments[0])")
+    large = os.environ | {"OMP_NUM_THREADS": "1", "MUCH": "x" * 40_000}
+    forked = [start(name, str(i), environment=large) for i in range(12)]
+    assert [fork.wait(PATIENCE) for fork in forked] == list(range(12))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from erlcli.core.batch_norm import EPS, BatchRenorm
 from erlcli.core.normalize import EPSILON, ObsNormalizer, RewardNormalizer, RunningMoments
 from erlcli.core.types import Box, EnvSpec
 from erlcli.engine import build, checkpoint
@@ -75,6 +76,23 @@ def test_returns_of_open_episodes_are_left_out():
     one.carry.fill_(3.0)
     assert difference(one.state_dict(), two.state_dict()) is None
     assert "carry" not in average([one.state_dict(), two.state_dict()])
+
+
+def test_statistics_of_batch_norm_are_pooled_and_the_scale_follows():
+    """The mean of two scales is neither's, nor that of both together."""
+    one, two = BatchRenorm((1,)), BatchRenorm((1,))
+    two.mean.fill_(50.0), two.var.fill_(100.0)
+    merged = average([one.state_dict(), two.state_dict()])
+    assert merged["mean"].item() == 25.0
+    assert merged["var"].item() == pytest.approx(50.5 + 625.0)
+    assert merged["scale"].item() == pytest.approx((50.5 + 625.0 + EPS) ** -0.5)
+
+
+def test_remembered_episodes_belong_to_one_run_as_they_are():
+    one = {"h_term/episodes/action": torch.ones(3, 1), "w": torch.ones(1)}
+    two = {"h_term/episodes/action": torch.zeros(4, 1), "w": torch.zeros(1)}
+    merged = average([one, two])
+    assert merged["h_term/episodes/action"].tolist() == [[1.0]] * 3 and merged["w"].tolist() == [0.5]
 
 
 def test_the_first_difference_is_named():

@@ -156,6 +156,26 @@ def test_only_what_is_new_is_written(layout, monkeypatch):
         assert os.path.samefile(first / name, second / name)
 
 
+@pytest.mark.parametrize("rows", [6, 15, 20, 33, 200])
+def test_a_replay_comes_back_with_more_room_or_less(layout, rows):
+    """The newest rows are there, as many as fit and were there; also those that a part had kept for nobody are not."""
+    run = Run(layout)
+    for _ in range(10):
+        run.collect(7)
+    found = checkpoint.load(run.save())
+    other = Run(layout, rows, ".other")
+    other.spool.restore(found.replay)
+    other.replay.load_state_dict(found.learner["replay"])
+    assert (other.replay.end, other.replay.size) == (run.replay.end, min(rows, ROWS))
+    kept = other.replay.rollout(other.replay.end - other.replay.size, other.replay.end)
+    wanted = run.replay.rollout(run.replay.end - other.replay.size, run.replay.end)
+    for name in replay_parts.COLUMNS:
+        assert torch.equal(getattr(kept, name), getattr(wanted, name)), name
+    for drawn in other.replay.sample(500, torch.Generator().manual_seed(0)).obs:
+        assert (drawn == wanted.obs[:-1].reshape(-1, 3)).all(1).any()
+    other.collect(5)  # and goes on
+
+
 def test_small_parts_are_put_together(layout, monkeypatch):
     run = Run(layout, rows=500)
     monkeypatch.setattr(replay_parts, "PART_BYTES", 100 * run.replay.row_bytes)

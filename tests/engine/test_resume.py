@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from erlcli.engine import checkpoint
+from erlcli.engine.checkpoint import Checkpoint
 from erlcli.engine.plan import Plan
 from erlcli.engine.verify import newest_stretch
 from erlcli.errors import RecipeError
@@ -185,12 +186,23 @@ def test_another_seed_other_rows(short, tmp_path):
 def test_extended_run_goes_on(short, tmp_path):
     layout = RunLayout(shutil.copytree(short.root, tmp_path / "run", symlinks=True))
     assert "nothing is left to do" in erl("resume", layout.root).stdout
+    assert json.loads(erl("resume", layout.root, "--json").stdout)["state"] == "finished"
+    assert "has used its budget" in erl("resume", layout.root, "--set", "train.total_steps=256").stdout
     erl("resume", layout.root, "--set", "train.total_steps=2560")
     assert [row["steps"] for row in rows(layout)] == list(range(128, 2561, 128))
     assert load(layout.recipe).train.total_steps == 2560
 
 
-@pytest.mark.parametrize("change", ["env.num_envs=8", "network.hidden=[16]", "normalize.obs=false"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "env.num_envs=8",
+        "network.hidden=[16]",
+        "network.share_trunk=true",
+        "normalize.obs=false",
+        "algorithm.squash=true",
+    ],
+)
 def test_what_checkpoints_are_made_for_stays(short, change):
     before = short.recipe.read_text()
     done = erl("resume", short.root, "--set", "train.total_steps=2560", "--set", change, check=False)
@@ -217,6 +229,22 @@ def test_nothing_to_verify(short, tmp_path):
     with pytest.raises(RecipeError, match="nothing to verify"):
         newest_stretch(layout)
     assert erl("resume", layout.root, "--verify", check=False).returncode == 2
+
+
+def test_a_stretch_does_not_lead_over_a_point_that_somebody_went_on_from(tmp_path):
+    """Of a run that was interrupted off the grid and resumed: other numbers were drawn from there on."""
+    layout = RunLayout(tmp_path / "run")
+    layout.create()
+    for steps, planned, attempt in ((100, True, 1), (200, True, 1), (250, False, 1), (300, True, 2)):
+        state = {"steps": steps, "version": steps, "attempt": attempt, "planned": planned}
+        checkpoint.save(layout.checkpoints / checkpoint.name_of(steps), Checkpoint({}, {}, state))
+        if steps in (200, 250):  # a point off the grid is no obstacle while nobody has gone on from it
+            assert [point.steps for point in newest_stretch(layout)] == [100, 200]
+    with pytest.raises(RecipeError, match="nothing to verify"):
+        newest_stretch(layout)
+    state |= {"steps": 400, "version": 400}
+    checkpoint.save(layout.checkpoints / checkpoint.name_of(400), Checkpoint({}, {}, state))
+    assert [point.steps for point in newest_stretch(layout)] == [300, 400]
 
 
 def test_plan_counts_iterations(tmp_path):

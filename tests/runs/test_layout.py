@@ -71,6 +71,21 @@ def test_ensure_brings_back_what_is_missing_and_leaves_the_rest(tmp_path):
     assert (layout.checkpoints / "kept").exists()
 
 
+def test_clear_removes_requests_and_what_was_left_unfinished_and_nothing_else(tmp_path):
+    layout = RunLayout(tmp_path / "run")
+    layout.create()
+    (layout.control / "requests").mkdir()
+    (layout.control / "requests" / "1.json").touch()
+    layout.stop_request.touch()
+    (layout.checkpoints / "000000000100").mkdir()
+    (layout.checkpoints / ".000000000200.17").mkdir()
+    (layout.checkpoints / ".DS_Store").touch()  # of another system's file manager
+    (layout.checkpoints / ".best.17").symlink_to("000000000100")
+    layout.clear()
+    assert [path.name for path in layout.checkpoints.iterdir()] == ["000000000100"]
+    assert not any(layout.control.iterdir())
+
+
 def test_open_run(tmp_path):
     run = make_run(tmp_path / "run")
     assert open_run(run).root == run

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -6,7 +7,8 @@ import sys
 
 import pytest
 
-from erlcli.errors import OwnedError
+from erlcli.errors import OwnedError, RecipeError
+from erlcli.runs import lock as lock_module
 from erlcli.runs.lock import RunLock, is_owned, read_owner
 
 # A process that takes the lock, says so, and holds it until its stdin ends.
@@ -178,6 +180,20 @@ def test_a_look_at_the_lock_is_not_taken_for_an_owner(tmp_path, monkeypatch):
     monkeypatch.setattr(module.time, "sleep", lambda _: fcntl.flock(probe, fcntl.LOCK_UN))
     RunLock.acquire(path).release()
     os.close(probe)
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "lock"
+    path.touch()
+
+    def flock(fd, how):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(lock_module.fcntl, "flock", flock)
+    with pytest.raises(RecipeError) as caught:
+        RunLock.acquire(path)
+    assert str(path) in caught.value.message and "--run-dir" in caught.value.remedy
+    assert not is_owned(path)  # `erl ps` goes on
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe"])

@@ -14,12 +14,14 @@ class AlgorithmConfig(BaseModel):
         implementation: `module:Class` of the algorithm, imported only by processes that train.
         remembers: whether its networks may be recurrent.
         distributes: whether several learners can share the work.
+        fixed: keys that networks or optimisers are made by, so that they can't change within a run.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     implementation: ClassVar[str]
     remembers: ClassVar[bool] = False
     distributes: ClassVar[bool] = False
+    fixed: ClassVar[tuple[str, ...]] = ("name",)
 
     name: str = Field(description="Algorithm, e.g. `ppo`.")
     rollout_length: int = Field(ge=1, le=1_000_000, description="Steps that each env takes between two updates, T.")

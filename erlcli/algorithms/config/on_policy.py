@@ -15,6 +15,7 @@ class OnPolicyConfig(AlgorithmConfig):
 
     remembers: ClassVar[bool] = True
     distributes: ClassVar[bool] = True
+    fixed: ClassVar[tuple[str, ...]] = ("name", "std", "squash")
 
     gamma: float = Field(0.99, ge=0, le=1, description="Discount.")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="0 is one-step TD, 1 is Monte Carlo.")

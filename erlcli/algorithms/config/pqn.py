@@ -15,6 +15,7 @@ class PQNConfig(AlgorithmConfig):
 
     implementation: ClassVar[str] = "erlcli.algorithms.pqn:PQN"
     distributes: ClassVar[bool] = True
+    fixed: ClassVar[tuple[str, ...]] = ("name", "layer_norm")
 
     name: Literal["pqn"] = Field("pqn", description="Algorithm.")
     rollout_length: int = Field(32, ge=1, le=1_000_000, description="Steps that each env takes between two updates, T.")
@@ -31,6 +32,9 @@ class PQNConfig(AlgorithmConfig):
         0.2, gt=0, le=1, description="Share of the budget over which the schedule of epsilon runs; then it stays."
     )
     max_grad_norm: float = Field(10.0, gt=0, description="Gradients are scaled down to this norm.")
+    layer_norm: bool = Field(
+        True, description="Layer norm even if network.layer_norm is off; without it nothing holds the targets."
+    )
     reward_scale: float = Field(1.0, gt=0, description="Rewards are multiplied by this before they are learnt from.")
     adam_eps: float = Field(1e-5, gt=0, description="Adam's epsilon.")
 

@@ -13,6 +13,7 @@ class QRDQNConfig(QLearningConfig):
     """Quantile regression DQN (arXiv 1710.10044)."""
 
     implementation: ClassVar[str] = "erlcli.algorithms.qrdqn:QRDQN"
+    fixed: ClassVar[tuple[str, ...]] = ("name", "quantiles")
 
     name: Literal["qrdqn"] = Field("qrdqn", description="Algorithm.")
     quantiles: int = Field(50, ge=1, le=1000, description="Quantiles of the return for each action.")

@@ -15,6 +15,8 @@ Width = Annotated[int, Field(ge=1, le=65536)]
 class SoftConfig(OffPolicyConfig):
     """What all soft actor-critics have in common."""
 
+    fixed: ClassVar[tuple[str, ...]] = ("name", "critics", "critic_hidden", "learn_alpha")
+
     critics: int = Field(2, ge=1, le=100, description="Critics, E.")
     critic_hidden: list[Width] | None = Field(
         None, max_length=64, description="Widths of the critics' hidden layers; unset for network.hidden."
@@ -37,6 +39,8 @@ class SoftConfig(OffPolicyConfig):
 
 class EnsembleConfig(SoftConfig):
     """What soft actor-critics with an ensemble of plain critics have in common."""
+
+    fixed: ClassVar[tuple[str, ...]] = (*SoftConfig.fixed, "critic_layer_norm")
 
     target: Literal["min", "mean", "subset"] = Field(
         "min", description="Target value: min or mean over all critics, or min over a random subset."

@@ -13,6 +13,7 @@ class DiscreteSACConfig(OffPolicyConfig):
     """Soft actor-critic for discrete actions (arXiv 1910.07207)."""
 
     implementation: ClassVar[str] = "erlcli.algorithms.sac_discrete:DiscreteSAC"
+    fixed: ClassVar[tuple[str, ...]] = ("name", "learn_alpha")
 
     name: Literal["sac_discrete"] = Field("sac_discrete", description="Algorithm.")
     alpha: float = Field(1.0, gt=0, description="Temperature, the weight of the entropy, at the start.")

@@ -13,6 +13,7 @@ class TQCConfig(SoftConfig):
     """Truncated quantile critics (arXiv 2005.04269): SAC on the distribution of returns, its top cut off."""
 
     implementation: ClassVar[str] = "erlcli.algorithms.tqc:TQC"
+    fixed: ClassVar[tuple[str, ...]] = (*SoftConfig.fixed, "quantiles")
 
     name: Literal["tqc"] = Field("tqc", description="Algorithm.")
     quantiles: int = Field(25, ge=1, le=1000, description="Quantiles of each critic, K.")

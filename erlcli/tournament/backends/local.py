@@ -13,13 +13,14 @@ from pathlib import Path
 
 from erlcli.engine.child import Child
 from erlcli.engine.failures import died, hung, tail_of
-from erlcli.errors import EnvError, ErlError
+from erlcli.errors import EnvError, RecipeError
 from erlcli.runs.jsonl import Row, decode, encode
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.slots import Slot, cores, gpus, lay_out
 
-LEAVE_SECONDS = 8.0  # how long a slice may take for its last checkpoint
+LEAVE_SECONDS = 20.0  # how long a slice may take for its last checkpoint
+OTHER_SLOTS = "--slots N or --gpus LIST, of erl resume, or of erl scale while it runs"
 STACK_SECONDS = 0.2  # that a hung process gets to write down where it is
 LOOK_SECONDS = 1.0  # between two looks for hung processes
 
@@ -79,14 +80,14 @@ class LocalBackend(Backend):
         wanted = lay_out(slots, self._cores)
         for slot in wanted:
             if slot.name.startswith("ray:"):
-                raise ErlError(f"slot {slot.name}: of a cluster", expected="slots of this machine", found=slot.name,
-                               remedy="erl scale TOURNAMENT --slots N, or --gpus LIST")  # fmt: skip
+                raise RecipeError(f"slot {slot.name}: of a cluster", expected="slots of this machine",
+                                  found=slot.name, remedy=OTHER_SLOTS)  # fmt: skip
             if slot.gpu is not None and slot.gpu not in self._visible:
-                raise ErlError(
+                raise RecipeError(
                     f"slot {slot.name}: there is no such GPU here",
                     expected=", ".join(f"cuda:{index}" for index in self._visible) or "cpu slots: no GPU is there",
                     found=slot.name,
-                    remedy="erl scale TOURNAMENT --slots N, or --gpus LIST",
+                    remedy=OTHER_SLOTS,
                 )
         self.provide(wanted)
 
