@@ -205,8 +205,8 @@ def section(title: str, measure: Callable[[Settings], str], name: str, settings:
     return "\n\n".join(part for part in (f"## {title}", "\n".join(facts + settings.facts), body, notes) if part)
 
 
-def put(page: str, name: str, text: str, order: Sequence[str]) -> str:
+def put(page: str, name: str, text: str, order: Sequence[str], title: str = "Results") -> str:
     """The page with one section replaced or added, all sections in `order`; what is in no section of it is dropped."""
     found = dict(SECTION.findall(page)) | {name: text}
     parts = [f"<!-- section {name} -->\n{found[name]}\n<!-- end {name} -->" for name in order if name in found]
-    return "\n\n".join(["# Results", *parts]) + "\n"
+    return "\n\n".join([f"# {title}", *parts]) + "\n"

@@ -5,6 +5,8 @@
     python benchmarks/tournament.py compare --seeds 0 1 2 3 4 --slots 2 [--modes tournament independent generational]
     python benchmarks/tournament.py refill          # real members: from the order to the first env step
 
+Each with `--write` for its section of `benchmarks/tournament.md`.
+
 `overhead` and `cluster` are simulations: slices are a clock's entries, but orchestrator, decisions and the journal with
 its fsyncs are the real ones, and the time that they take passes for the slots, too. `compare` trains for real, on
 LunarLanderContinuous in the search space of `tournament_lunarlander`, most of which learns nothing: the same founders
@@ -14,6 +16,7 @@ and the same budget for every mode, until the champion is confirmed at 200.
 from __future__ import annotations
 
 import argparse
+import datetime
 import itertools
 import json
 import signal
@@ -23,8 +26,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-from report import die_with_parent
+from report import die_with_parent, machine, put, table
 
 from erlcli.recipe.tournament import TournamentRecipe, load_tournament
 from erlcli.runs.jsonl import read
@@ -34,6 +38,13 @@ from erlcli.tournament.orchestrator import Orchestrator
 from erlcli.tournament.simulate import MemoryStore, SimulatedBackend
 
 SLICE = 1000
+PAGE = Path(__file__).with_name("tournament.md")
+TITLES = {
+    "compare": "Evolution against none",
+    "refill": "Refill of a slot",
+    "overhead": "Overhead of scheduling, simulated",
+    "cluster": "A thousand members on 256 slots, simulated",
+}
 
 
 def recipe(mode: str, members: int, slices: int) -> TournamentRecipe:
@@ -166,6 +177,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--budget", type=int, default=3_000_000)
     parser.add_argument("--set", action="append", default=[], help="of the recipe, in all modes")
+    parser.add_argument("--write", action="store_true", help="put the figures into benchmarks/tournament.md")
     arguments = parser.parse_args()
     if arguments.what == "overhead":
         found = [
@@ -178,6 +190,28 @@ def main() -> None:
     else:
         found = compare(arguments.modes, arguments.seeds, arguments.slots, arguments.budget, arguments.set)
     print(json.dumps(found, indent=2))
+    if arguments.write:
+        write(arguments.what, found, " ".join(sys.argv[1:]).replace(" --write", ""))
+
+
+def write(what: str, found: Any, arguments: str) -> None:
+    """Put a section into the page; the others stay as they are."""
+    if what == "compare":
+        rows = []
+        for mode, row in found["table"].items():
+            mine = [r for r in found["rows"] if r["mode"] == mode]
+            each = ", ".join(f"{r['steps'] / 1e3:,.0f}k{'' if r['reached'] else ' (missed)'}" for r in mine)
+            seconds = ", ".join(f"{r['seconds']:.0f}" for r in mine)
+            medians = f"{row['median_steps'] / 1e3:,.0f}k", f"{row['median_seconds']:.0f}"
+            rows.append([mode, f"{row['reached']} of {row['of']}", medians[0], each, medians[1], seconds])
+        text = table(["mode", "target reached", "steps, median", "each seed", "seconds, median", "each seed"], rows)
+    else:
+        dicts = found if isinstance(found, list) else [found]
+        cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in dicts]
+        text = table([key.replace("_", " ") for key in dicts[0]], cells)
+    facts = f"{machine()}; {datetime.date.today()}; `python benchmarks/tournament.py {arguments}`."
+    page = PAGE.read_text() if PAGE.exists() else ""
+    PAGE.write_text(put(page, what, f"## {TITLES[what]}\n\n{facts}\n\n{text}", list(TITLES), "Tournaments"))
 
 
 if __name__ == "__main__":

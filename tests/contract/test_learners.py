@@ -47,9 +47,9 @@ class Learner:
         self.rollouts, self.hashes = [], []
         update = self.algorithm.update
 
-        def watched(rollout, progress):
+        def watched(rollout, *progress):
             self.rollouts.append(copy.deepcopy(rollout))
-            metrics = update(rollout, progress)
+            metrics = update(rollout, *progress)
             self.hashes.append(digests(self.algorithm))
             return metrics
 

@@ -25,7 +25,7 @@ class Looker:
         self.policy = torch.nn.Linear(1, 1)
         self.seen, self.seeds = [], []
 
-    def update(self, rollout, progress):
+    def update(self, rollout, progress, following=None):
         self.updates += 1
         self.seen.append((rollout.truncated[-1].tolist(), round(progress, 4), rollout.version))
         return {"loss/x": torch.tensor(float(self.updates))}

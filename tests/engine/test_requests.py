@@ -45,7 +45,7 @@ class Learner:
         self.policy = torch.nn.Linear(1, 1)
         self.rates, self.seeds = [], []
 
-    def update(self, rollout, progress):
+    def update(self, rollout, progress, following=None):
         self.updates += 1
         self.rates.append(self.config.learning_rate(progress))
         return {"schedule/learning_rate": self.rates[-1]}
