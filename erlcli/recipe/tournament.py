@@ -45,12 +45,6 @@ class SelectionSection(Section):
         "softmax", description="softmax over z-scores, the best of a few drawn, or one of the best."
     )
     temperature: float = Field(0.5, gt=0, description="Of the softmax: small ones prefer the best more.")
-    growth: float = Field(
-        0.0,
-        ge=0,
-        description="Of a member's gain over its parent, so many times is added to its score: who learns goes before "
-        "who stands still.",
-    )
     size: int = Field(3, ge=1, description="Members drawn for a tournament of which the best is chosen.")
     share: float = Field(
         0.25,

@@ -173,9 +173,7 @@ def breed(ledger: Ledger, recipe: TournamentRecipe, *, idle: bool) -> Row | None
         return founder(ledger, recipe, founding=False)
     if not ranked:
         return None  # they come, or all lineages are at their end
-    selection = recipe.section.selection
-    outlook = [(entry.value or 0.0) + selection.growth * entry.gain for entry in ranked]
-    weights = probabilities(outlook, selection)
+    weights = probabilities([entry.value or 0.0 for entry in ranked], recipe.section.selection)
     first = ranked[draw(weights, random)]
     second = None
     if random.random() < recipe.section.mutation.crossover:
@@ -184,7 +182,7 @@ def breed(ledger: Ledger, recipe: TournamentRecipe, *, idle: bool) -> Row | None
     row: Row = {
         "event": "select",
         "candidates": [ranked[i].id for i in shown],
-        "scores": [outlook[i] for i in shown],
+        "scores": [ranked[i].value for i in shown],
         "probabilities": [round(weights[i], 6) for i in shown],
         "of": len(ranked),
         "chosen": first.id,

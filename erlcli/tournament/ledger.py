@@ -45,7 +45,6 @@ class Entry:
         scored: steps at which it was evaluated last; -1 before.
         confirmed: steps at which it was evaluated with fresh seeds; -1 before.
         value: by which it is ranked; None before it is scored.
-        inherited: the value of its parent when it was born; None of a founder.
         sample: of all episodes that were played with the weights it was scored with; None before.
         upper: bound of the confidence interval of its mean.
         fresh: of those episodes that came after the first score; None while there are none.
@@ -67,7 +66,6 @@ class Entry:
     scored: int = -1
     confirmed: int = -1
     value: float | None = None
-    inherited: float | None = None
     sample: Sample | None = None
     upper: float = math.inf
     fresh: Sample | None = None
@@ -84,11 +82,6 @@ class Entry:
     def steps(self) -> int:
         """Env steps, its ancestors' included."""
         return self.member.steps
-
-    @property
-    def gain(self) -> float:
-        """By how much its own slices have raised its value; 0 where there is nothing to compare."""
-        return 0.0 if self.value is None or self.inherited is None else self.value - self.inherited
 
     @property
     def needs_score(self) -> bool:
@@ -226,8 +219,6 @@ class Ledger:
         unit = str(row.get("unit") or member.id)
         fused = row.get("fused") is not None
         entry = Entry(member, unit, int(row.get("generation", 0)), bool(row.get("founder")), fused, served=row["seq"])
-        parent = None if member.parent is None else self.alive.get(member.parent.id)
-        entry.inherited = None if parent is None else parent.value
         self.alive[member.id] = entry
         group = self.units.setdefault(unit, Unit(int(row.get("pods", 1))))
         if fused:

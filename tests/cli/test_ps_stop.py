@@ -199,7 +199,7 @@ def test_stop_asks_waits_and_says_where_the_checkpoint_is(
     process = start("-m", "erlcli.engine.supervisor", layout.root)
     result = call(stop_app, layout.root)
     assert result.exit_code == 0
-    assert json.loads(layout.stop_request.read_text()) == {"reason": "user"}
+    assert json.loads(layout.stop_request.read_text()) == {"reason": "user", "seconds": 30.0}
     assert not is_owned(layout.lock)
     assert process.wait(10) == 0
     assert result.stdout.splitlines() == [

@@ -155,8 +155,7 @@ def test_the_lower_bound_prefers_what_is_sure():
 def parent_and_child(**section):
     """Two founders, the better one confirmed, and a child of it that has trained a slice."""
     places = section.pop("members", 2)
-    selection = {"kind": "truncation", "share": 0.3, "growth": section.pop("growth", 0.0)}
-    story = Story(recipe(members=2, leaderboard=places, selection=selection, **section))
+    story = Story(recipe(members=2, leaderboard=places, selection={"kind": "truncation", "share": 0.3}, **section))
     for member, mean in (("m000", 1.0), ("m001", 20.0)):
         story.slice(member)
         story.score(member, mean)
@@ -187,27 +186,6 @@ def test_a_child_that_is_clearly_worse_has_to_earn_a_place():
     [row] = story.score("m002", -5.0)
     assert (row["event"], row["member"]) == ("retire", "m002")
     assert row["reason"] == "no place among the 2 best"
-
-
-@pytest.mark.parametrize(
-    ("growth", "scores"),
-    [(0.0, {"m001": 20.0, "m002": 12.0, "m000": 1.0}), (2.0, {"m001": 20.0, "m002": -4.0, "m000": 1.0})],
-)
-def test_who_learns_goes_before_who_stands_still(growth, scores):
-    """What a child gained over its parent counts so many times more; a founder has nothing to compare."""
-    story = parent_and_child(members=3, growth=growth)
-    story.score("m002", 12.0)
-    row = evolve.breed(story.ledger, story.recipe, idle=False)
-    assert dict(zip(row["candidates"], row["scores"], strict=True)) == scores
-    assert row["chosen"] == "m001"
-
-
-def test_the_gain_of_a_child_is_over_what_its_parent_had_when_it_was_born():
-    story = parent_and_child(members=3, growth=1.0)
-    story.score("m002", 30.0)  # takes the place of its parent, which had 20
-    story.score("m002", 30.0, "confirm")
-    row = evolve.breed(story.ledger, story.recipe, idle=False)
-    assert dict(zip(row["candidates"], row["scores"], strict=True)) == {"m002": 40.0, "m000": 1.0}
 
 
 def test_a_parent_whose_children_cannot_keep_up_gives_up_its_place():
