@@ -284,6 +284,20 @@ def test_one_signal_leaves_a_checkpoint(tmp_path, number):
     assert not is_owned(run.layout.lock)
 
 
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=SLOW), 1])
+def test_a_signal_to_every_process_leaves_a_checkpoint(tmp_path, workers):
+    """As batch systems send it at the end of a job's time."""
+    run = Run(tmp_path, total=10_000_000, workers=workers)
+    wait_for(lambda: run.steps() >= 1280, "training")
+    owner = psutil.Process(run.process.pid)
+    for process in [*owner.children(recursive=True), owner]:
+        process.terminate()
+    code, out, err = run.end()
+    assert code == 130, err
+    assert "erl resume" in out
+    assert max(int(p.name) for p in run.layout.checkpoints.glob("[0-9]*")) >= run.steps()
+
+
 def test_second_signal_leaves_at_once(tmp_path):
     run = Run(tmp_path, total=10_000_000, fault="hang", at=300)
     wait_for(lambda: run.steps() >= 640, "training")
