@@ -64,9 +64,7 @@ class EpisodeTracker:
         self._collective = collective
         self._return = torch.zeros(num_envs, dtype=torch.float64)  # of open episodes
         self._length = torch.zeros(num_envs, dtype=torch.int64)
-        self._next_obs: Tensor | None = (
-            None  # (N, *obs) that the next rollout begins with, unless envs are made anew
-        )
+        self._next_obs: Tensor | None = None  # (N, *obs) that the next rollout begins with, unless envs are made anew
         self._count = torch.zeros((), dtype=torch.int64)
         # Episode k is at k % W; what is of no episode is written behind.
         self._returns = torch.zeros(WINDOW + 1, dtype=torch.float64)

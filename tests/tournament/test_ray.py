@@ -334,8 +334,8 @@ def test_nobody_joins_a_cluster_that_ends_with_another_tournament():
         for which in ("first", "second"):
             processes.append(subprocess.Popen([sys.executable, "-c", JOIN, which], **pipes))
             said.append(processes[-1].stdout.readline().split())
-        assert [own for own, _ in said] == ["True", "True"]
-        assert said[0][1] != said[1][1]
+        assert said[0][0] == "True"
+        assert said[0][1] != said[1][1]  # a cluster of its own, or that of the tests above, where it is up
     finally:
         for process in processes:
             process.communicate("\n", timeout=60)

@@ -30,6 +30,7 @@ from erlcli.tournament.backends.settings import RaySettings
 from erlcli.tournament.slots import more
 
 POLL_SECONDS = 0.5  # that an actor waits for news; a request to stop waits for as long
+GHOST_SECONDS = 15.0  # that a process whose actor was ended may take to leave, its GPU's memory with it
 SILENT_SECONDS = 60.0  # without an answer after which a place counts as gone, whatever Ray thinks of its node
 RETRY_SECONDS = 30.0  # until a slot is tried again that a node refused
 ATTEMPTS, ATTEMPT_SECONDS = 5, 2.0  # at actors that are gone before they say anything
@@ -87,6 +88,7 @@ class RayBackend(Backend):
     def __init__(self, layout: RunLayout, settings: RaySettings, hang_seconds: float, slots: int) -> None:
         self._layout, self._settings, self._hang_seconds = layout, settings, hang_seconds
         self._seats: dict[str, _Seat] = {}
+        self._ghosts: dict[str, tuple[str, float]] = {}  # by slot that was left: its GPU, and until when it may fill it
         self._losses: Counter[str] = Counter()  # in a row, by member
         self._events = EventLog(layout, PROCESS, 1)
         own = cluster.join(settings, slots)
@@ -125,7 +127,10 @@ class RayBackend(Backend):
                 raise ErlError(f"slot {name}: not of a cluster", expected="ray:N", found=name,
                                remedy="erl scale TOURNAMENT --slots N")  # fmt: skip
         for name in [name for name in self._seats if name not in slots]:
-            self._vacate(self._seats.pop(name))
+            seat = self._seats.pop(name)
+            if seat.gpu is not None:
+                self._ghosts[name] = (seat.gpu, time.monotonic() + GHOST_SECONDS)
+            self._vacate(seat)
         for name in slots:
             if name not in self._seats:
                 self._seats[name] = _Seat(name)
@@ -136,9 +141,12 @@ class RayBackend(Backend):
         return [seat.slot for seat in self._seats.values() if seat.opened]
 
     def sharing(self, slot: str) -> list[str]:
-        """See `Backend.sharing`."""
+        """See `Backend.sharing`; with the slots that were left a moment ago."""
         gpu = self._seats[slot].gpu
-        return [seat.slot for seat in self._seats.values() if gpu is not None and seat.gpu == gpu]
+        now = time.monotonic()
+        self._ghosts = {name: ghost for name, ghost in self._ghosts.items() if now < ghost[1]}
+        gone = [name for name, (where, _) in self._ghosts.items() if where == gpu and name not in self._seats]
+        return [seat.slot for seat in self._seats.values() if gpu is not None and seat.gpu == gpu] + gone
 
     def hosts(self) -> dict[str, str]:
         """Where each slot is that there is."""
