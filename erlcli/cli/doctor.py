@@ -89,15 +89,15 @@ def torch() -> Iterator[Finding]:
     """The library behind everything, and its threads."""
     module, problem = _import("torch")
     if module is None:
-        yield Finding("torch", "fail", f"can't be imported: {problem}", "pip install 'torch>=2.10'")
+        yield Finding("torch", "fail", f"can't be imported: {problem}", "pip install 'torch>=2.11'")
         return
     version = str(module.__version__)
     build = f"CUDA {module.version.cuda}" if module.version.cuda else "CPU only"
     capability = module.backends.cpu.get_cpu_capability()
     text = f"{version}, {build}, kernels for {capability}"
     details = {"version": version, "cuda": module.version.cuda, "capability": capability}
-    if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 10):
-        yield Finding("torch", "warn", text, "pip install 'torch>=2.10'", details)
+    if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 11):
+        yield Finding("torch", "warn", text, "pip install 'torch>=2.11'", details)
     else:
         yield Finding("torch", "ok", text, details=details)
     wanted = os.environ.get("OMP_NUM_THREADS")

@@ -80,13 +80,23 @@ def report(exported: Exported) -> list[str]:
         f"from     {', '.join(source)}",
         f"parity   {error}",
         f"         over {parity.observations:,} observations, run by {form.runtime}",
-        f"input    {exported.inputs[0].name}: {exported.inputs[0]}, as the env gives it",
+        f"input    {exported.inputs[0].name}: {exported.inputs[0]}, {_origin(exported)}",
         *(f"         {port.name}: {port}{NOTES[port.name]}" for port in exported.inputs[1:]),
         f"output   {exported.outputs[0].name}: {exported.outputs[0]}, as the env takes it",
         *(f"         {port.name}: {port}{NOTES[port.name]}" for port in exported.outputs[1:]),
         "use it",
         *(f"  {line}" for line in usage(exported)),
     ]
+
+
+def _origin(exported: Exported) -> str:
+    """What an observation has gone through before it is the input."""
+    env = exported.loaded.recipe.env
+    done = [f"its {len(env.wrappers)} wrappers"] if env.wrappers else []
+    done += ["Atari preprocessing"] if env.atari is not None else []
+    done += [f"stacking {env.frame_stack}"] if env.frame_stack > 1 else []
+    done += ["joining its parts"] if exported.loaded.spec.obs.parts else []
+    return f"after {', '.join(done)}" if done else "as the env gives it"
 
 
 def usage(exported: Exported) -> list[str]:

@@ -29,11 +29,15 @@ class Watcher:
     def refresh(self) -> tuple[list[Row], list[Row]]:
         """Read on; new events and new evaluations."""
         view = self.view
-        seen, last = view.event_total, (view.evals.rows or [{}])[-1]
+        seen, last = view.event_total, _place((view.evals.rows or [{}])[-1])
         view.refresh()
-        position = next((i for i, row in enumerate(view.evals.rows) if row is last), -1)
+        evals = [row for row in view.evals.rows if _place(row) > last]  # of a learner that was started anew, its own
         fresh = view.event_total - seen
-        return view.events[-fresh:] if fresh else [], view.evals.rows[position + 1 :]
+        return view.events[-fresh:] if fresh else [], evals
+
+
+def _place(row: Row) -> tuple[int, int]:
+    return int(row.get("attempt", 0)), int(row.get("steps", -1))
 
 
 class PlainView:

@@ -195,7 +195,9 @@ def graphs(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Graphs:
 def configure_cuda(recipe: AnyRecipe, device: torch.device) -> None:
     """Set this process up for the learner's work on a GPU."""
     if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = recipe.engine.precision == "tf32"
+        torch.cuda.set_device(device)  # or streams and graphs would touch the first one, too
+        tf32 = recipe.engine.precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
 
 
 def configure_cpu(recipe: AnyRecipe) -> None:

@@ -23,6 +23,9 @@ DISK_ERRORS = {errno.ENOSPC: "no space left on the disk", errno.EROFS: "read-onl
                errno.EDQUOT: "disk quota used up"}  # fmt: skip
 
 
+OUT_OF_MEMORY = ("out of memory", "status_alloc_failed", "cublas_status_not_initialized")
+
+
 class Interrupted(Exception):  # noqa: N818 - a request, not an error
     """Raised inside a rollout when the run is asked to stop; the rollout is dropped."""
 
@@ -71,7 +74,20 @@ def report(process: str, layout: RunLayout, error: Exception) -> int:
     return known.exit_code
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a GPU has no memory left, in the words of PyTorch or of one of NVIDIA's libraries."""
+    text = str(error).lower()
+    return type(error).__name__ == "OutOfMemoryError" or any(words in text for words in OUT_OF_MEMORY)
+
+
 def _internal(process: str, layout: RunLayout, error: Exception) -> ErlError:
+    if is_out_of_memory(error):
+        return ErlError(
+            f"{process}: out of memory: {error}",
+            expected="memory for environments, networks, a minibatch and the replay",
+            remedy="lower env.num_envs, algorithm.batch_size or algorithm.replay.capacity, or keep the replay on the "
+            'host: algorithm.replay.device = "cpu"',
+        )
     return ErlError(
         f"{process} failed: {type(error).__name__}: {error}",
         remedy=f"this is a defect; its traceback is in {layout.error(process)}",

@@ -17,7 +17,7 @@ from erlcli.core.types import Rollout
 from erlcli.engine import checkpoint
 from erlcli.engine.checkpoint import Checkpoint
 from erlcli.engine.episodes import EpisodeTracker
-from erlcli.engine.failures import Interrupted
+from erlcli.engine.failures import Interrupted, is_out_of_memory
 from erlcli.engine.metric_rows import MetricRows
 from erlcli.engine.plan import Plan
 from erlcli.engine.replay_parts import ReplaySpool
@@ -324,6 +324,8 @@ class Loop:
                 self.spool.restore(saved.replay)
             self.algorithm.load_state_dict(saved.learner)
         except (RuntimeError, KeyError, ValueError) as error:
+            if is_out_of_memory(error):
+                raise
             raise DamagedError(
                 "the checkpoint does not fit the recipe",
                 expected="tensors of the recipe's networks",

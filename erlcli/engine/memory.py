@@ -76,13 +76,16 @@ class ReplayNeed:
             expected=f"at most {_text(free)}, about {self.transitions * free // self.bytes:,} transitions",
             found=str(self),
             remedy=f"lower algorithm.replay.capacity{other}",
+            details={"oom": self.storage.type == "cuda"},  # others may have a share of it
         )
 
 
 def free_bytes(device: torch.device, cgroup: Path = CGROUP) -> int:
     """Memory that can be taken on a device; on the CPU within the limit of a container, where there is one."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        # What this process's allocator keeps of an earlier learner is free for the next one.
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
     free = int(psutil.virtual_memory().available)
     for folder, limit, used in (
         (cgroup, "memory.max", "memory.current"),

@@ -30,7 +30,8 @@ class Recorder:
         self.enabled = recipe.log.tensorboard
         self._view = RunView(layout)
         self._tails = {"": Tail(layout.metrics), "eval/": Tail(layout.evals)}
-        self._writer: Any = None  # a SummaryWriter
+        self._writer: Any = None  # a SummaryWriter, of one attempt
+        self._attempt = 0
         self._drawn = float("-inf")
         if layout.tensorboard.exists():
             for tail in self._tails.values():
@@ -45,6 +46,11 @@ class Recorder:
                 self._add(prefix, row)
 
     def _add(self, prefix: str, row: Row) -> None:
+        attempt = int(row.get("attempt", 0))
+        if self._writer is not None and attempt > self._attempt:
+            self._writer.close()
+            self._writer = None
+        self._attempt = max(self._attempt, attempt)
         if self._writer is None:
             from torch.utils.tensorboard import (
                 SummaryWriter,  # a second to import, so only once there is a row

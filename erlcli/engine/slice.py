@@ -217,17 +217,17 @@ class Work:
 
     def _fail(self, error: BaseException) -> bool:
         """Say why it failed; whether this process can go on all the same."""
-        from erlcli.engine.failures import report
+        from erlcli.engine.failures import is_out_of_memory, report
         from erlcli.errors import EnvError
 
         if isinstance(error, SystemExit):
             error = EnvError(f"{PROCESS}: the env called sys.exit({error.code!r})")
-        oom = type(error).__name__ == "OutOfMemoryError" or "out of memory" in str(error).lower()
+        oom = is_out_of_memory(error) or bool(getattr(error, "details", {}).get("oom"))
         if isinstance(error, Exception):
             report(PROCESS, self.layout, error)
         known = read_json(self.layout.error(PROCESS)) or ErlError(str(error)).to_json()
         traceback.clear_frames(error.__traceback__)  # they hold tensors and envs
-        goes_on = isinstance(error, ErlError) and not oom
+        goes_on = isinstance(error, ErlError) and not oom and _gpu_works()
         told = {key: value for key, value in known.items() if key != "traceback"}
         self.reply("failed", error=told, oom=oom, leaves=not goes_on)
         return goes_on
@@ -354,6 +354,18 @@ def _locked(layout: RunLayout) -> Iterator[None]:
         lock.release()
 
 
+def _gpu_works() -> bool:
+    """Whether this process's GPU, if it uses one, can still be worked on: a failed kernel breaks it for good."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return True
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
 def main(arguments: list[str]) -> int:
     """Entry point; see the module's docstring."""
     _, _, visible, cores, requests, replies, lock, lifeline = arguments
@@ -376,6 +388,8 @@ def main(arguments: list[str]) -> int:
         if not Work(order, inbox, int(replies)).run():
             return 1
         gc.collect()
+        if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # other slots may share this GPU
     return 0
 
 

@@ -85,8 +85,9 @@ class Supervisor:
         self.layout.ensure()
         self.layout.error(PROCESS).unlink(missing_ok=True)  # of an earlier attempt
         self.layout.clear()
-        for beat in self.layout.process("x").parent.glob("learner-*.json"):
-            beat.unlink()  # of an earlier attempt, with more of them perhaps
+        for kind in ("learner-*.json", "worker-*.json"):  # of an earlier attempt, with more of them perhaps
+            for beat in self.layout.process("x").parent.glob(kind):
+                beat.unlink()
         gpus = GpuMonitor(self.layout)
         try:
             with self._signals:

@@ -21,6 +21,7 @@ from erlcli.core.policy import Policy
 from erlcli.core.types import ActionSpace, EnvSpec
 from erlcli.engine.ensemble import algorithms_of
 from erlcli.engine.load_policy import LoadedPolicy
+from erlcli.recipe.schema import EnvSection
 from erlcli.runs.layout import RunLayout
 
 INPUT, OUTPUT = "obs", "action"
@@ -158,6 +159,23 @@ def example(policy: Policy, spec: EnvSpec, batch: int = 3) -> Example:
     return Example(obs, given, shapes)
 
 
+def _without_path(reference: str) -> str:
+    """A file env's id without the folder, which is of this machine."""
+    return reference.rpartition("/")[2] if ".py:" in reference else reference
+
+
+def _preprocessing(env: EnvSection) -> dict[str, Any]:
+    """What is done to an env before the policy sees it, as `[env]` says it."""
+    values = env.model_dump(
+        mode="json", include={"kwargs", "max_episode_steps", "frame_stack", "action_masks", "atari"}
+    )
+    wrappers = [
+        _without_path(one) if isinstance(one, str) else {"path": _without_path(one.path), "kwargs": one.kwargs}
+        for one in env.wrappers
+    ]
+    return {**values, "wrappers": wrappers}
+
+
 def facts(layout: RunLayout, loaded: LoadedPolicy) -> dict[str, Any]:
     """What every file says about itself: JSON values, no paths of this machine."""
     recipe, wanted = loaded.recipe, ("steps", "version", "return_mean", "return_std", "episodes")
@@ -173,7 +191,8 @@ def facts(layout: RunLayout, loaded: LoadedPolicy) -> dict[str, Any]:
     }
     return {
         "made_by": f"erlcli {erlcli.__version__}",
-        "env": recipe.env.id,
+        "env": _without_path(recipe.env.id),
+        "preprocessing": _preprocessing(recipe.env),
         "algorithm": algorithms_of(loaded),
         "run": layout.root.resolve().name,
         **{name: loaded.facts[name] for name in wanted if loaded.facts.get(name) is not None},

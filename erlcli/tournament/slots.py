@@ -66,9 +66,14 @@ def gpus() -> list[Gpu]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return [Gpu(i, str(i), name) for i, name in enumerate(found)]
-    chosen = [part.strip() for part in visible.split(",") if part.strip()]
+    parts = (part.strip() for part in visible.split(","))  # CUDA takes them up to the first that is none
+    chosen = list(itertools.takewhile(lambda part: _is_device(part, len(found)), parts))
     names = [found[int(part)] if part.isdigit() and int(part) < len(found) else "GPU" for part in chosen]
     return [Gpu(i, part, name) for i, (part, name) in enumerate(zip(chosen, names, strict=True))]
+
+
+def _is_device(text: str, count: int) -> bool:
+    return text.startswith(("GPU-", "MIG-")) or (text.isdigit() and int(text) < count)
 
 
 def cores() -> tuple[int, ...]:

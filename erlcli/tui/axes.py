@@ -68,13 +68,18 @@ def labels(values: list[float]) -> list[str]:
 
 
 def clock_labels(values: list[float]) -> list[str]:
-    """Seconds as `0:30` (minutes and seconds) below an hour, as `1:05` with an `h` behind it above, then as days."""
+    """Seconds as `0:30` (minutes and seconds) below an hour, as `1:05` with an `h` behind it above, then as days.
+
+    Above an hour seconds are shown where labels a minute apart would be the same.
+    """
     if not values:
         return []
     largest = max(map(abs, values))
     step = min((b - a for a, b in pairwise(values)), default=largest)
     if step >= 86400:
         return [f"{value / 86400:.0f}d" for value in values]
+    if largest >= 3600 and step < 60:
+        return [f"{int(v) // 3600}:{int(v) % 3600 // 60:02d}:{int(v) % 60:02d}" for v in values]
     if largest >= 3600:
         return [f"{int(value) // 3600}:{int(value) % 3600 // 60:02d}h" for value in values]
     if step < 1:

@@ -184,6 +184,7 @@ def test_files_say_what_they_are_and_nothing_about_this_machine(exports: Exports
         facts = json.loads(exported.files[1].read_text())
         contents = [file.read_bytes() for file in exported.files]
     assert facts["env"] == "CartPole-v1"
+    assert (facts["preprocessing"]["frame_stack"], facts["preprocessing"]["wrappers"]) == (1, [])
     assert facts["algorithm"] == "ppo"
     assert facts["made_by"] == f"erlcli {erlcli.__version__}"
     assert (facts["run"], facts["steps"], facts["return_mean"], facts["episodes"]) == ("run", 64, 12.5, 10)

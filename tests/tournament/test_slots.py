@@ -1,8 +1,12 @@
 """Slots: what options mean, and what this machine doesn't have."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from erlcli.errors import RecipeError
+from erlcli.tournament import slots
 from erlcli.tournament.slots import Gpu, choose, lay_out, more, parse_gpus, resized, sharing, shrink
 
 HERE = [Gpu(i, str(i), "H100") for i in range(4)]
@@ -91,3 +95,32 @@ def test_who_shares_a_gpu():
 def test_slots_of_a_cluster_are_numbered():
     assert more([], 3) == ["ray:0", "ray:1", "ray:2"]
     assert more(["ray:1", "ray:3"], 4) == ["ray:1", "ray:3", "ray:0", "ray:2"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        (None, ["0", "1"]),
+        ("1", ["1"]),
+        ("-1", []),
+        ("", []),
+        ("1,-1,0", ["1"]),
+        ("GPU-a, 0", ["GPU-a", "0"]),
+        ("7", []),
+    ],
+)
+def test_gpus_are_those_that_cuda_would_take(visible, found, monkeypatch):
+    """It reads its variable up to the first entry that is no device; -1 hides all."""
+    fake = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda index: f"card {index}",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [gpu.visible for gpu in slots.gpus()] == found

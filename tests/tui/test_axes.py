@@ -46,6 +46,7 @@ def test_clock_ticks_are_those_of_a_clock():
     assert clock_labels([0, 30, 60, 90]) == ["0:00", "0:30", "1:00", "1:30"]
     assert clock_ticks(0, 10_000, 4) == [0, 3600, 7200]
     assert clock_labels([0, 3600, 7200]) == ["0:00h", "1:00h", "2:00h"]
+    assert clock_labels([7200, 7230, 7260]) == ["2:00:00", "2:00:30", "2:01:00"]  # a zoom into a long run
     assert clock_labels(clock_ticks(0, 86400 * 9, 5)) == ["0d", "2d", "4d", "6d", "8d"]
     assert clock_labels(clock_ticks(0, 2, 3)) == ["0:00", "0:01", "0:02"]
     assert clock_labels(clock_ticks(0, 1, 3)) == ["0s", "0.5s", "1.0s"]

@@ -1,5 +1,8 @@
+from types import SimpleNamespace
+
 from erlcli.tui.app import Dashboard
-from erlcli.tui.screens.lineage import LineageScreen, branches, twigs_of
+from erlcli.tui.screens import lineage
+from erlcli.tui.screens.lineage import Branch, LineageScreen, branches, twigs_of
 from erlcli.tui.standings import StandingsReader
 from erlcli.tui.widgets.banner import Banner
 from erlcli.tui.widgets.table import Table
@@ -42,3 +45,14 @@ async def test_it_begins_at_the_champion_and_opens_runs(tournament, clock):
         await pilot.press("slash", *champion, "enter", "enter")
         await pilot.pause()
         assert isinstance(app.screen, RunScreen)
+
+
+def test_names_of_a_deep_tree_are_there_whatever_the_twigs_need():
+    def text(depth, width, champion=False):
+        twigs = twigs_of(list(range(depth + 1)))[-1]
+        return lineage._text(Branch(SimpleNamespace(id=f"m{depth:03d}"), twigs, False, champion), width)
+
+    assert text(1, 16) == "└─m001"
+    assert text(20, 16).endswith("└─m020") and len(text(20, 16)) == 16 and text(20, 16)[0] == "…"
+    assert text(20, 16, champion=True).endswith(f"m020 {lineage.CHAMPION}")
+    assert text(20, 4) == "m020"

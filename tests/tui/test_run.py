@@ -252,6 +252,27 @@ async def test_levels_and_search_choose_events(page):
     assert events.border_title == "events"
 
 
+async def test_what_is_searched_for_is_text_and_escape_leaves_the_search(page):
+    """Brackets would be markup, and break the title."""
+    app, pilot = page
+    screen, events = app.screen, app.screen.query_one(Events)
+    await pilot.press("slash", "[", "/")
+    await pilot.pause()
+    assert events.search == "[/" and str(events.border_title).endswith("[/")
+    await pilot.press("escape")
+    await pilot.pause()
+    assert not events.search and not screen.has_class("-searching")
+    assert not isinstance(screen.focused, Input) and app.screen is screen
+
+
+async def test_a_look_at_the_metrics_chooses_none(page):
+    app, pilot = page
+    screen = app.screen
+    await pilot.press("m", "escape")
+    await pilot.pause()
+    assert app.screen is screen and screen.chosen is None
+
+
 async def test_events_scroll_and_follow_again(page):
     app, pilot = page
     events = app.screen.query_one(Events)

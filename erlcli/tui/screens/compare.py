@@ -25,7 +25,7 @@ from erlcli.tui.widgets.chart import Chart
 from erlcli.tui.widgets.columns import Column
 from erlcli.tui.widgets.table import Table
 
-MOST = 16  # curves; more can't be told apart
+MOST = 8  # curves, each of a colour of its own; more can't be told apart
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,7 @@ class HistoryScreen(FollowingScreen):
     async def _grow(self, standings: Standings) -> None:
         """A key that no member had changed before: make its chart too."""
         await self.recompose()
+        self.on_resize()
         self.update_from(standings)
 
     def action_axis(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.widgets import Footer
 
@@ -62,7 +63,12 @@ def twigs_of(depths: Sequence[int]) -> list[str]:
 
 
 def _text(branch: Branch, width: int) -> str:
-    return f"{branch.twigs}{branch.entry.id}{' ' + CHAMPION if branch.champion else ''}"
+    name = f"{branch.entry.id}{' ' + CHAMPION if branch.champion else ''}"
+    room = max(width - cell_len(name), 0)  # of deep trees the twigs are cut, at their old end
+    twigs = branch.twigs
+    if len(twigs) > room:
+        twigs = "…" + twigs[len(twigs) - room + 1 :] if room else ""
+    return twigs + name
 
 
 def _changes(branch: Branch, width: int) -> str:

@@ -214,12 +214,15 @@ class RunScreen(LiveScreen):
             return
         from erlcli.tui.screens.metric_picker import MetricPicker
 
+        shown = self._shown_metrics(self._facts)
+
         def picked(names: list[str] | None) -> None:
-            self.chosen = names
-            self._show_metrics()
+            if names != shown:  # or what appears later would stay away, though nobody has chosen
+                self.chosen = names
+                self._show_metrics()
 
         names = [name for name in self._facts.names if name not in CLOCKS]
-        self.app.push_screen(MetricPicker(names, self._shown_metrics(self._facts)), picked)
+        self.app.push_screen(MetricPicker(names, shown), picked)
 
     def action_agent(self) -> None:
         """Show the agent act, or hide it."""
@@ -248,9 +251,10 @@ class RunScreen(LiveScreen):
     def action_back(self) -> None:
         """Undo one thing: the search, the cursor, the pane that is alone; then leave to the screen before."""
         events = self.query_one(Events)
-        if events.search:
+        if events.search or self.has_class("-searching"):
             events.find("")
             self.query_one("#search", Input).value = ""
+            self._end_search()
         elif not self.query_one("#curve", Chart).forget_cursor() and not self._panes.restore():
             go_back(self)
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
@@ -73,4 +74,4 @@ class SetScreen(ModalScreen[Answer | None]):
         else:
             hint = self.query_one("#hint", Label)
             hint.add_class("-wrong")
-            hint.update(f"{event.value!r} is no number: expected e.g. 3e-4")
+            hint.update(Content(f"{event.value!r} is no number: expected e.g. 3e-4"))  # what was typed is no markup

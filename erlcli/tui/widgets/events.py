@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
+from textual.content import Content
 from textual.strip import Strip
 
 from erlcli.tui.palette import Palette
@@ -106,7 +107,8 @@ class Events(Lines):
 
     def _entitle(self) -> None:
         title = self.TITLE if self.level == "all" else f"{self.TITLE}: {self.level}"
-        self.border_title = title + (f" /{self.search}" if self.search else "") + (" (scrolled)" if self._up else "")
+        title += (f" /{self.search}" if self.search else "") + (" (scrolled)" if self._up else "")
+        self.border_title = Content(title)  # what was typed is no markup
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Older ones."""
