@@ -5,6 +5,7 @@ Facts are read in one function and judged in another, so that the judgement can 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -14,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from erlcli.core import cgroup
 from erlcli.envs.finding import Finding
 
 GIB = 2**30
 GPU_SECONDS = 60.0  # starting CUDA takes seconds, and minutes on a broken driver
-CGROUP = Path("/sys/fs/cgroup")
 
 
 def gib(size: float) -> str:
@@ -31,7 +32,7 @@ def cpu() -> Iterator[Finding]:
     import psutil
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield judge_cpu(os.cpu_count() or 1, psutil.cpu_count(logical=False), usable, cgroup_cpus(CGROUP))
+    yield judge_cpu(os.cpu_count() or 1, psutil.cpu_count(logical=False), usable, cgroup_cpus())
 
 
 def judge_cpu(logical: int, physical: int | None, usable: int, quota: float | None) -> Finding:
@@ -46,17 +47,21 @@ def judge_cpu(logical: int, physical: int | None, usable: int, quota: float | No
     return Finding("cpu", "ok", text, details=details)
 
 
-def cgroup_cpus(root: Path) -> float | None:
-    """CPUs that a container may use, by its quota; None for all."""
-    try:
-        quota, period = (root / "cpu.max").read_text().split()
-    except (OSError, ValueError):
+def cgroup_cpus(root: Path = cgroup.ROOT, own: Path = cgroup.OWN) -> float | None:
+    """CPUs that a container or a job may use, by its quotas; None for all."""
+    found = []
+    for folder in cgroup.groups("cpu", root, own):
         try:
-            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu" / "cpu.cfs_period_us").read_text().strip()
-        except OSError:
-            return None
-    return float(quota) / float(period) if quota.isdigit() else None  # "max", or -1
+            quota, period = (folder / "cpu.max").read_text().split()
+        except (OSError, ValueError):
+            try:
+                quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+                period = (folder / "cpu.cfs_period_us").read_text().strip()
+            except OSError:
+                continue
+        if quota.isdigit():  # not "max", or -1
+            found.append(float(quota) / float(period))
+    return min(found, default=None)
 
 
 def memory() -> Iterator[Finding]:
@@ -64,7 +69,7 @@ def memory() -> Iterator[Finding]:
     import psutil
 
     state = psutil.virtual_memory()
-    limit, used = cgroup_memory(CGROUP)
+    limit, used = cgroup_memory()
     total, available = state.total, state.available
     if limit is not None and limit < total:
         total, available = limit, min(available, max(0, limit - used))
@@ -82,18 +87,21 @@ def judge_memory(total: int, available: int, *, limited: bool) -> Finding:
     return Finding("memory", "ok", text, details=details)
 
 
-def cgroup_memory(root: Path) -> tuple[int | None, int]:
-    """Limit and use of a container's memory in bytes."""
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
+def cgroup_memory(root: Path = cgroup.ROOT, own: Path = cgroup.OWN) -> tuple[int | None, int]:
+    """Limit and use of memory in bytes: of that group around this process which leaves the least room."""
+    limited: list[tuple[int, int]] = []
+    unlimited = 0
+    files = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    for folder, (limit, used) in itertools.product(cgroup.groups("memory", root, own), files):
         try:
-            text = (root / limit).read_text().strip()
-            return (int(text) if text.isdigit() else None), int((root / used).read_text())
+            text, taken = (folder / limit).read_text().strip(), int((folder / used).read_text())
         except (OSError, ValueError):
             continue
-    return None, 0
+        if text.isdigit():
+            limited.append((int(text), taken))
+        else:
+            unlimited = taken
+    return min(limited, key=lambda pair: pair[0] - pair[1]) if limited else (None, unlimited)
 
 
 def storage() -> Iterator[Finding]:

@@ -67,8 +67,11 @@ def show(
     """Print a recipe as it is written, or with --resolved as it is understood."""
     if resolved:
         from erlcli.recipe.load import dump, load
+        from erlcli.recipe.shipped import find
+        from erlcli.recipe.tables import read_toml
+        from erlcli.recipe.tournament import SECTION, load_tournament
 
-        text = dump(load(name))
+        text = load_tournament(name).dump() if SECTION in read_toml(find(name)) else dump(load(name))
     else:
         from erlcli.recipe.shipped import find
         from erlcli.recipe.tables import read_text

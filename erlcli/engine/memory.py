@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,13 +10,13 @@ import psutil
 import torch
 
 from erlcli.algorithms.config.off_policy import OffPolicyConfig
+from erlcli.core import cgroup
 from erlcli.core.policy import Policy
 from erlcli.core.replay_storage import required_bytes
 from erlcli.core.types import EnvSpec
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe
 
-CGROUP = Path("/sys/fs/cgroup")
 SPARE = 0.1  # share of what is free that stays for networks, rollouts and last observations
 
 
@@ -80,17 +81,15 @@ class ReplayNeed:
         )
 
 
-def free_bytes(device: torch.device, cgroup: Path = CGROUP) -> int:
-    """Memory that can be taken on a device; on the CPU within the limit of a container, where there is one."""
+def free_bytes(device: torch.device, root: Path = cgroup.ROOT, own: Path = cgroup.OWN) -> int:
+    """Memory that can be taken on a device; on the CPU within the limits of a container or a job."""
     if device.type == "cuda":
         # What this process's allocator keeps of an earlier learner is free for the next one.
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
     free = int(psutil.virtual_memory().available)
-    for folder, limit, used in (
-        (cgroup, "memory.max", "memory.current"),
-        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
+    files = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    for folder, (limit, used) in itertools.product(cgroup.groups("memory", root, own), files):
         try:
             room = int((folder / limit).read_text()) - int((folder / used).read_text())
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())

@@ -15,6 +15,7 @@ from erlcli.errors import RecipeError
 from erlcli.recipe import shipped
 from erlcli.recipe.load import load
 from erlcli.recipe.starter import inline
+from erlcli.recipe.tournament import load_tournament
 
 # Runs one command in a fresh interpreter and says on stderr which heavy modules it took.
 PROBE = """
@@ -128,6 +129,14 @@ def test_show_resolved_is_the_same_recipe_with_every_default(erl, tmp_path):
     assert data["eval"]["episodes"] == 100
     (tmp_path / "resolved.toml").write_text(text)
     assert load("resolved.toml") == load("cartpole_ppo")
+
+
+def test_a_tournament_is_shown_with_every_default_too(erl, tmp_path):
+    text = erl("show", "tournament_cartpole", "--resolved").stdout
+    assert "[tournament.mutation]" in text and "confirm_episodes" in text
+    (tmp_path / "resolved.toml").write_text(text)
+    shown, shipped = load_tournament("resolved.toml"), load_tournament("tournament_cartpole")
+    assert (shown.base, shown.section) == (shipped.base, shipped.section)
 
 
 @pytest.mark.parametrize("arguments", [["show", "nosuch"], ["show", "nosuch", "--resolved"], ["show", "."]])

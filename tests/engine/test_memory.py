@@ -68,3 +68,20 @@ def test_a_containers_limit_counts_and_its_file_cache_does_not(tmp_path):
     (folder / "memory.limit_in_bytes").write_text("7000\n")
     (folder / "memory.usage_in_bytes").write_text("1000\n")
     assert memory.free_bytes(CPU, old) == 6500
+
+
+def test_the_tightest_group_around_this_process_counts(tmp_path):
+    """As of a batch system, whose limit is on the job while this is a step of it."""
+    own, root = tmp_path / "own", tmp_path / "root"
+    own.write_text("1:memory:/slurm/job_7\n0::/slurm/job_7/step_0\n")
+    for name, limit in (("", "max"), ("slurm", "max"), ("slurm/job_7", "9000"), ("slurm/job_7/step_0", "max")):
+        (root / name).mkdir(exist_ok=True)
+        cgroup(root / name, limit, "5000", "inactive_file 0\n")
+    assert memory.free_bytes(CPU, root, own) == 4000
+    (root / "memory" / "slurm" / "job_7").mkdir(parents=True)
+    (root / "memory" / "slurm" / "memory.limit_in_bytes").write_text("6000")
+    (root / "memory" / "slurm" / "memory.usage_in_bytes").write_text("3500")
+    (root / "memory" / "slurm" / "memory.stat").write_text("total_inactive_file 100\n")
+    assert memory.free_bytes(CPU, root, own) == 2600
+    own.write_text("0::/../elsewhere\n")
+    assert memory.free_bytes(CPU, root, own) > 1 << 20
