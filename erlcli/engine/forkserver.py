@@ -229,18 +229,17 @@ def preload() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Entry point; see the module's docstring."""
-    # A signal to all processes of a job is for those that have something to save: this one ends with its owner.
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    # A signal to all processes of a job is for those that have something to save: this one ends with its owner. Blocked
+    # and not ignored, so that none is lost that comes to a fork before it is itself.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     forks.show_as([sys.executable, "-m", forks.MODULE, arguments[0]])  # without the padding
     server = Server(socket.socket(fileno=int(arguments[0])))
     preload()
     task = server.serve()
     if task is None:
         return 0
-    for number in SIGNALS:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     task.become()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     return task.run()
 
 
