@@ -1,8 +1,8 @@
 """Parallelised Q-network.
 
 Gallici et al., "Simplifying Deep Temporal Difference Learning" (arXiv 2407.04811). Many environments take the place of
-the replay, and layer norm that of the target network. For each rollout, over several
-epochs of minibatches, minimise 1/2 (Q(s_t, a_t) - G_t)^2 with the returns of Peng's Q(lambda):
+the replay, and layer norm that of the target network. For each rollout, over several epochs of minibatches, minimise
+1/2 (Q(s_t, a_t) - G_t)^2 with the returns of Peng's Q(lambda):
 
     G_t = r_t + gamma (lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a))
 

@@ -5,7 +5,6 @@ Facts are read in one function and judged in another, so that the judgement can 
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -91,16 +90,11 @@ def cgroup_memory(root: Path = cgroup.ROOT, own: Path = cgroup.OWN) -> tuple[int
     """Limit and use of memory in bytes: of that group around this process which leaves the least room."""
     limited: list[tuple[int, int]] = []
     unlimited = 0
-    files = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    for folder, (limit, used) in itertools.product(cgroup.groups("memory", root, own), files):
-        try:
-            text, taken = (folder / limit).read_text().strip(), int((folder / used).read_text())
-        except (OSError, ValueError):
-            continue
-        if text.isdigit():
-            limited.append((int(text), taken))
+    for _, limit, used in cgroup.memory(root, own):
+        if limit is not None:
+            limited.append((limit, used))
         else:
-            unlimited = taken
+            unlimited = used
     return min(limited, key=lambda pair: pair[0] - pair[1]) if limited else (None, unlimited)
 
 

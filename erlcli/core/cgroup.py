@@ -6,6 +6,7 @@ the root. Free of torch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
@@ -38,3 +39,14 @@ def groups(controller: str, root: Path = ROOT, own: Path = OWN) -> list[Path]:
             parts = []
         found += [base.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
     return found
+
+
+def memory(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, int | None, int]]:
+    """Folder, limit and use in bytes of each group around this process that tells; None where it has no limit."""
+    for folder in groups("memory", root, own):
+        for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            try:
+                text, taken = (folder / limit).read_text().strip(), int((folder / used).read_text())
+            except (OSError, ValueError):
+                continue
+            yield folder, int(text) if text.isdigit() else None, taken

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,15 +87,15 @@ def free_bytes(device: torch.device, root: Path = cgroup.ROOT, own: Path = cgrou
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
     free = int(psutil.virtual_memory().available)
-    files = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    for folder, (limit, used) in itertools.product(cgroup.groups("memory", root, own), files):
+    for folder, limit, used in cgroup.memory(root, own):
+        if limit is None:
+            continue
         try:
-            room = int((folder / limit).read_text()) - int((folder / used).read_text())
             stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        except (OSError, ValueError):  # no such file, or no limit, which is the word max
+        except (OSError, ValueError):
             continue
         cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))  # files, given up when needed
-        free = min(free, max(0, room + cached))
+        free = min(free, max(0, limit - used + cached))
     return free
 
 
