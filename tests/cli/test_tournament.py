@@ -84,6 +84,31 @@ def test_json_is_one_value_and_lines_tell_the_story(tmp_path):
     assert "network.hidden" in done.stderr and (root / "recipe.toml").read_text() == recipe
 
 
+def scale_until_parked(root):
+    """A slot that goes while its member is evaluated, and not trained, parks nobody: the next one does."""
+    for _ in range(10):
+        done = erl("scale", root, "--slots", 1)
+        assert done.returncode == 0, done.stderr
+        assert "1 slot: cpu:" in done.stdout
+        seq = max(row["seq"] for row in rows_of(root) if row["event"] == "slots")
+        wait_until_parked_or_scored(root, seq, 4)
+        if any(row["event"] == "park" for row in rows_of(root)):
+            return
+        assert erl("scale", root, "--slots", 2).returncode == 0
+    raise AssertionError("nobody was ever parked")
+
+
+def wait_until_parked_or_scored(root, seq, scores, seconds=60.0):
+    """Until somebody is parked after row `seq`; or for so many scores, by when whatever was at the slot is over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        events = [row["event"] for row in rows_of(root) if row["seq"] > seq]
+        if "park" in events or events.count("evaluate") >= scores:
+            return
+        assert time.monotonic() < deadline, events[-3:]
+        threading.Event().wait(0.05)
+
+
 def test_in_the_background_it_is_listed_scaled_stopped_and_resumed(tmp_path):
     root = tmp_path / "run"
     done = erl("tournament", "tournament_cartpole", *LONG, "--slots", 2, "--run-dir", root, "--detach")
@@ -98,10 +123,7 @@ def test_in_the_background_it_is_listed_scaled_stopped_and_resumed(tmp_path):
     second = erl("resume", root)
     assert second.returncode == 5
 
-    done = erl("scale", root, "--slots", 1)
-    assert done.returncode == 0, done.stderr
-    assert "1 slot: cpu:" in done.stdout
-    wait_for(root, "park")
+    scale_until_parked(root)
     done = erl("scale", root, "--gpus", "0-7") if not _gpus() else None
     assert done is None or done.returncode == 2
     assert erl("scale", root, "--slots", 3).returncode == 0
