@@ -44,6 +44,10 @@ class A2C(OnPolicyAlgorithm):
     Config = A2CConfig
     config: A2CConfig
 
+    def __init__(self, config: A2CConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self._step = context.compiled("gradient step", type(self).step, rows_vary=True)
+
     def build_optimizer(self, modules: dict[str, nn.Module], context: Context) -> Optimizer:
         """RMSProp; see the module's docstring."""
         config = self.config
@@ -67,8 +71,7 @@ class A2C(OnPolicyAlgorithm):
         if recurrence is not None:
             order = torch.arange(len(recurrence.sequences.begin), device=self.device)
             (batch,) = minibatches(batch, 1, order, recurrence)
-        loss, parts = self.loss(batch)
-        self.optimizer.apply(loss, self.learning_rate)
+        (parts,) = self._step(self, batch)
         self.update_statistics(rollout)
         policy_loss, value_loss, entropy = parts.unbind()
         metrics: dict[str, float | Tensor] = {
@@ -78,6 +81,12 @@ class A2C(OnPolicyAlgorithm):
             "value/explained_variance": explained_variance(batch.value, batch.returns),
         }
         return Learnt(metrics, 1)
+
+    def step(self, batch: Batch) -> tuple[Tensor]:
+        """One gradient step; what `loss` tells beside the loss."""
+        loss, parts = self.loss(batch)
+        self.optimizer.apply(loss, self.learning_rate)
+        return (parts,)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss of a rollout, with what `schedule` has set.

@@ -140,10 +140,10 @@ class CrossQ(SoftActorCritic):
             encoder=encoder,
         )
 
-    def critic_loss(self, batch: Transitions, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def critic_loss(self, batch: Transitions, features: Tensor, *draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `SoftActorCritic.critic_loss`."""
         with torch.no_grad():
-            next_features, next_action, cost = self.next_action(batch)
+            next_features, next_action, cost = self.next_action(batch, *draws)
         joint = torch.cat([features, next_features]), torch.cat([batch.action, next_action])
         value, next_value = self.critic.q(*joint, training=True).chunk(2, dim=-1)  # (E, B) each
         with torch.no_grad():

@@ -132,52 +132,65 @@ class DDPG(OffPolicyAlgorithm):
             "target_actor": self.target_actor.module,
         }
         self._actor_loss = torch.zeros((), device=self.device)
+        draws = "algorithm.h_term: it draws trajectories" if self.h_term is not None else None
+        self._critic_step = context.compiled("critics' step", type(self).critic_step)
+        self._actor_step = context.compiled("actor's step", type(self).actor_step, refusal=draws)
 
     @classmethod
     def build_policy(cls, config: DeterministicConfig, context: Context) -> DeterministicPolicy:
         """The actor with its noise."""
         return DeterministicPolicy(config, context)
 
-    def learn(self, batch: Transitions, progress: float) -> dict[str, Tensor]:
+    def learn(self, batch: Transitions) -> dict[str, Tensor]:
         """One step of the critics, and of actor and targets where they are due; see `OffPolicyAlgorithm.learn`."""
         config = self.config
-        learning_rate = config.learning_rate(progress)
-        features = self.policy.features(batch.obs)
-        target = self.target(batch)
-        value = self.critic.q(features, batch.action)  # (E, B)
-        error = value - target
-        loss = squared_loss(error, batch.weight)
-        self.optimizers["critic"].step(loss, learning_rate)
+        loss, error, value = self._critic_step(self, batch, *self.draws(len(batch.reward)))
+        self.optimizers["critic"].count(1)
         if self.replay.priorities is not None:
-            self.replay.update_priorities(batch.index, error.detach().abs().mean(0))
+            self.replay.update_priorities(batch.index, error)
         if self.updates % self.policy_delay == 0:
-            self._actor_loss = self._improve(features, learning_rate)
+            (self._actor_loss,) = self._actor_step(self, batch.obs)
+            self.optimizers["actor"].count(1)
         if self.updates % config.target_interval == 0:
             self.target_critic.update(config.tau)
             self.target_actor.update(config.tau)
-        return {"loss/critic": loss.detach(), "loss/actor": self._actor_loss, "value/q": value.detach().mean()}
+        return {"loss/critic": loss, "loss/actor": self._actor_loss, "value/q": value}
+
+    def draws(self, rows: int) -> tuple[Tensor, ...]:
+        """What a step of the critics takes beside `rows` transitions: what is random in their targets."""
+        return ()
+
+    def critic_step(self, batch: Transitions, *draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One gradient step of the critics; loss, |TD error| (B,) and the mean value, without gradient."""
+        target = self.target(batch, *draws)
+        value = self.critic.q(self.policy.features(batch.obs), batch.action)  # (E, B)
+        error = value - target
+        loss = squared_loss(error, batch.weight)
+        self.optimizers["critic"].apply(loss, self.learning_rate)
+        return loss.detach(), error.detach().abs().mean(0), value.detach().mean()
 
     @torch.no_grad()
-    def target(self, batch: Transitions) -> Tensor:
+    def target(self, batch: Transitions, *draws: Tensor) -> Tensor:
         """What the critics are drawn to, (B,): the lowest of the target critics bootstraps."""
         next_features = self.policy.features(batch.next_obs)
-        value = self.target_critic.module.q(next_features, self.target_action(next_features))
+        value = self.target_critic.module.q(next_features, self.target_action(next_features, *draws))
         return torch.addcmul(batch.reward, batch.discount, value.amin(0))
 
-    def target_action(self, next_features: Tensor) -> Tensor:
+    def target_action(self, next_features: Tensor, *draws: Tensor) -> Tensor:
         """mu'(s'), (B, A)."""
         action: Tensor = self.target_actor.module(next_features)
         return action.tanh()
 
-    def _improve(self, features: Tensor, learning_rate: float) -> Tensor:
-        """One step of the actor, uphill on the first critic; its loss."""
+    def actor_step(self, obs: Tensor) -> tuple[Tensor]:
+        """One gradient step of the actor, uphill on the first critic; its loss."""
+        features = self.policy.features(obs)
         action = self.policy.network(features).tanh()
         loss = -self.critic.q(features, action, members=slice(0, 1), frozen=True).mean()
         total = loss
         if self.h_term is not None and self.h_term.due():
             total = loss + self.h_term.loss(self._log_density)
-        self.optimizers["actor"].step(total, learning_rate)
-        return loss.detach()
+        self.optimizers["actor"].apply(total, self.learning_rate)
+        return (loss.detach(),)
 
     def _log_density(self, obs: Tensor, action: Tensor) -> Tensor:
         return deterministic_log_density(self.policy.act_greedy(obs), action, self.policy.sigma)

@@ -151,6 +151,7 @@ class DQN(OffPolicyAlgorithm):
         self.target = Target(self.policy.network, self.optimizer.flat)
         self.networks = {"target": self.target.module}
         self.optimizers = {"critic": self.optimizer}
+        self._step = context.compiled("gradient step", type(self).step)
 
     @classmethod
     def build_policy(cls, config: QLearningConfig, context: Context) -> QPolicy:
@@ -177,17 +178,24 @@ class DQN(OffPolicyAlgorithm):
         """From features to whatever the policy turns into Q values."""
         return plain_network(inputs, choices, network)
 
-    def learn(self, batch: Transitions, progress: float) -> dict[str, Tensor]:
-        """One step on the Huber loss; see `OffPolicyAlgorithm.learn`."""
+    def learn(self, batch: Transitions) -> dict[str, Tensor]:
+        """One gradient step, and what follows from it; see `OffPolicyAlgorithm.learn`."""
+        loss, error, value = self._step(self, batch)
+        self.optimizer.count(1)
+        self.replay.update_priorities(batch.index, error)
+        self.follow()
+        return {"loss/critic": loss, "value/q": value}
+
+    def step(self, batch: Transitions) -> tuple[Tensor, Tensor, Tensor]:
+        """One gradient step on the Huber loss; the loss, TD errors (B,) and the mean value, without gradient."""
         features, next_features = self.policy.features(batch.obs), self.policy.features(batch.next_obs)
         with torch.no_grad():
             target = batch.reward + batch.discount * self.next_value(next_features)
         q = self.policy.values(features).gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)  # (B,)
         loss = (F.smooth_l1_loss(q, target, reduction="none") * batch.weight).mean()
-        self.optimizer.step(loss, self.config.learning_rate(progress))
-        self.replay.update_priorities(batch.index, q - target)
-        self.follow()
-        return {"loss/critic": loss.detach(), "value/q": q.detach().mean()}
+        self.optimizer.apply(loss, self.learning_rate)
+        q = q.detach()
+        return loss.detach(), q - target, q.mean()
 
     def next_value(self, features: Tensor) -> Tensor:
         """The value (B,) of what follows."""

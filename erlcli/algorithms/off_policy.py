@@ -62,6 +62,7 @@ class OffPolicyAlgorithm(Algorithm):
         networks: the learner's own modules by name, beside the policy; saved in checkpoints.
         optimizers: by name; `critic` is there always, and its steps are the algorithm's updates.
         generator: for whatever `learn` draws, on the learner's device.
+        learning_rate: scalar on the device; the step size of the rollout that is learnt from.
         h_term: add-on to the actor's loss, or None; fed here, and put into the loss by the subclass that has an actor.
     """
 
@@ -96,18 +97,18 @@ class OffPolicyAlgorithm(Algorithm):
         self.networks: dict[str, nn.Module] = {}
         self.optimizers: dict[str, Optimizer] = {}
         self.generator = generator(context.seed, "learner", device=self.device)
+        self.learning_rate = Optimizer.scalar(self.device).fill_(config.learning_rate(0.0))
         self._draws = generator(context.seed, "replay", device=self.replay.storage)
         self._ratio = Fraction(str(config.updates_per_step))  # 0.1 is a tenth, not the nearest float
         self._credit = Fraction(0)  # updates that are due but not whole yet
         self._steps = 0
 
     @abstractmethod
-    def learn(self, batch: Transitions, progress: float) -> dict[str, Tensor]:
+    def learn(self, batch: Transitions) -> dict[str, Tensor]:
         """One gradient step.
 
         Args:
             batch: drawn from the replay, rewards scaled; observations are raw: see `ExploringPolicy.features`.
-            progress: share of the budget done, in [0, 1], for schedules.
 
         Returns:
             Device scalars without gradient by name, the same names in every call; they are averaged over a rollout.
@@ -136,13 +137,15 @@ class OffPolicyAlgorithm(Algorithm):
         self.replay.beta = self.config.replay.beta(progress)
         if self.h_term is not None:
             self.h_term.add(rollout)
-        metrics = self._learn(due, progress)
+        learning_rate = self.config.learning_rate(progress)
+        self.learning_rate.fill_(learning_rate)
+        metrics = self._learn(due)
         self.policy.update_normalizer(rollout, self.collective)
         self.policy.warmup.fill_(self._steps < self.config.warmup_steps)
         metrics |= self.after_rollout(progress if following is None else following)
         metrics |= {
             "replay/size": len(self.replay),
-            "schedule/learning_rate": self.config.learning_rate(progress),
+            "schedule/learning_rate": learning_rate,
         }
         if self.replay.priorities is not None:
             metrics["schedule/beta"] = self.replay.beta
@@ -158,12 +161,12 @@ class OffPolicyAlgorithm(Algorithm):
         self._credit -= due
         return due
 
-    def _learn(self, due: int, progress: float) -> dict[str, float | Tensor]:
+    def _learn(self, due: int) -> dict[str, float | Tensor]:
         """`due` gradient steps, and the means of their metrics."""
         sums: dict[str, Tensor] = {}
         rows: list[dict[str, Tensor]] = []
         for left, batch in zip(range(due - 1, -1, -1), self._batches(due), strict=True):
-            rows.append(self.learn(batch, progress))
+            rows.append(self.learn(batch))
             if not left or len(rows) == FOLD:  # one sum for many updates: an operation costs as much as a small layer
                 for name in rows[0]:
                     total = torch.stack([row[name] for row in rows]).sum()

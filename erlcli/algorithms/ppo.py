@@ -59,6 +59,8 @@ class PPO(OnPolicyAlgorithm):
         self.ratio_low = torch.zeros((), device=self.device)  # 1 - clip_range
         self.ratio_high = torch.zeros((), device=self.device)
         self.h_term = h_term(config.h_term, context, self.policy)
+        draws = "algorithm.h_term: it draws trajectories" if self.h_term is not None else None
+        self._step = context.compiled("gradient step", type(self).step, rows_vary=True, refusal=draws)
         self._adapted: AdaptedRate | None = None
         if config.adaptive_kl is not None:
             self._adapted = AdaptedRate(config, self.learning_rate)
@@ -111,10 +113,7 @@ class PPO(OnPolicyAlgorithm):
             sums.zero_()
             steps = 0
             for minibatch in minibatches(batch, count, order, recurrence):
-                loss, parts = self.loss(minibatch)
-                if self.h_term is not None and self.h_term.due():
-                    loss = loss + self.h_term.loss(self._log_density)
-                self.optimizer.apply(loss, self.learning_rate)
+                (parts,) = self._step(self, minibatch)
                 sums += parts
                 steps += 1
             self.collective.mean_(sums)  # learners have to agree when to end, and on the step size
@@ -132,6 +131,14 @@ class PPO(OnPolicyAlgorithm):
         if self.h_term is not None:
             metrics |= self.h_term.metrics()
         return Learnt(metrics, updates)
+
+    def step(self, batch: Batch) -> tuple[Tensor]:
+        """One gradient step; what `loss` tells beside the loss."""
+        loss, parts = self.loss(batch)
+        if self.h_term is not None and self.h_term.due():
+            loss = loss + self.h_term.loss(self._log_density)
+        self.optimizer.apply(loss, self.learning_rate)
+        return (parts,)
 
     def _log_density(self, obs: Tensor, action: Tensor) -> Tensor:
         return log_density(self.policy.distribution, self.policy.params(self.policy.features(obs)), action)

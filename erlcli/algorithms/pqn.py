@@ -57,6 +57,8 @@ class PQN(Algorithm):
         )
         self.reward_normalizer = context.reward_normalizer(config.gamma)
         self.generator = generator(context.seed, "learner", device=self.device)
+        self.learning_rate = Optimizer.scalar(self.device)
+        self._step = context.compiled("gradient step", type(self).step, rows_vary=True)
 
     @classmethod
     def build_policy(cls, config: PQNConfig, context: Context) -> QPolicy:
@@ -88,6 +90,7 @@ class PQN(Algorithm):
         """Epochs of minibatches over one rollout; see `Algorithm.update`."""
         config = self.config
         learning_rate = config.learning_rate(progress)
+        self.learning_rate.fill_(learning_rate)
         features, action, returns = self._prepare(rollout)
         rows = len(returns)
         acted = progress if following is None else following
@@ -107,10 +110,9 @@ class PQN(Algorithm):
             order = torch.randperm(rows, generator=self.generator, device=self.device)
             for start, stop in itertools.pairwise(bounds):
                 index = order[start:stop]
-                q = self.policy.values(features[index]).gather(-1, action[index].unsqueeze(-1)).squeeze(-1)  # (B,)
-                loss = 0.5 * (q - returns[index]).square().mean()
-                self.optimizer.step(loss, learning_rate)
-                sums += torch.stack([loss.detach(), q.detach().mean()])
+                (parts,) = self._step(self, features[index], action[index], returns[index])
+                sums += parts
+        self.optimizer.count(config.epochs * minibatches)
         self.optimizer.check_finite()
         self.policy.update_normalizer(rollout, self.collective)
         loss_mean, q_mean = (sums / (config.epochs * minibatches)).unbind()
@@ -119,6 +121,13 @@ class PQN(Algorithm):
             "value/q": q_mean,
             "loss/grad_norm": self.optimizer.mean_grad_norm(),
         }
+
+    def step(self, features: Tensor, action: Tensor, returns: Tensor) -> tuple[Tensor]:
+        """One gradient step on (B, F), (B,) and (B,); loss and mean value, (2,)."""
+        q = self.policy.values(features).gather(-1, action.unsqueeze(-1)).squeeze(-1)  # (B,)
+        loss = 0.5 * (q - returns).square().mean()
+        self.optimizer.apply(loss, self.learning_rate)
+        return (torch.stack([loss.detach(), q.detach().mean()]),)
 
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:

@@ -77,17 +77,16 @@ class QRDQN(DQN):
         """See `DQN.build_network`."""
         return QuantileNetwork(inputs, choices, config.quantiles, network)
 
-    def learn(self, batch: Transitions, progress: float) -> dict[str, Tensor]:
-        """One step on the quantile Huber loss; see `OffPolicyAlgorithm.learn`."""
+    def step(self, batch: Transitions) -> tuple[Tensor, Tensor, Tensor]:
+        """See `DQN.step`; on the quantile Huber loss."""
         features, next_features = self.policy.features(batch.obs), self.policy.features(batch.next_obs)
         with torch.no_grad():
             target = batch.reward.unsqueeze(-1) + batch.discount.unsqueeze(-1) * self.next_quantiles(next_features)
         quantiles = chosen(self.policy.network(features), batch.action)  # (B, K)
         loss = (quantile_loss(quantiles, target, self.midpoints, self.config.kappa) * batch.weight).mean()
-        self.optimizer.step(loss, self.config.learning_rate(progress))
-        self.replay.update_priorities(batch.index, (quantiles - target).mean(-1))
-        self.follow()
-        return {"loss/critic": loss.detach(), "value/q": quantiles.detach().mean()}
+        self.optimizer.apply(loss, self.learning_rate)
+        quantiles = quantiles.detach()
+        return loss.detach(), (quantiles - target).mean(-1), quantiles.mean()
 
     def next_quantiles(self, features: Tensor) -> Tensor:
         """The quantiles (B, K) of what follows."""

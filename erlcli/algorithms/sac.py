@@ -71,18 +71,26 @@ class SAC(SoftActorCritic):
             encoder=encoder,
         )
 
-    def critic_loss(self, batch: Transitions, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def draws(self, rows: int) -> tuple[Tensor, ...]:
+        """Noise, and where the target is that of a random subset, which critics these are."""
+        noise = super().draws(rows)
+        return (*noise, self.subset()) if self.config.target == "subset" else noise
+
+    def draws_inside(self) -> str | None:
+        """See `SoftActorCritic.draws_inside`."""
+        return "algorithm.dropout: it draws within the step" if self.config.dropout else None
+
+    def critic_loss(self, batch: Transitions, features: Tensor, *draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `SoftActorCritic.critic_loss`."""
-        target = self.target(batch)
+        target = self.target(batch, *draws)
         value = self.critic.q(features, batch.action, generator=self.generator)  # (E, B)
         error = value - target
         return squared_loss(error, batch.weight), error.detach().abs().mean(0), value.detach().mean()
 
     @torch.no_grad()
-    def target(self, batch: Transitions) -> Tensor:
-        """y, (B,)."""
-        next_features, next_action, cost = self.next_action(batch)
-        members = self.subset() if self.config.target == "subset" else None
+    def target(self, batch: Transitions, noise: Tensor, members: Tensor | None = None) -> Tensor:
+        """y, (B,), of these critics or all."""
+        next_features, next_action, cost = self.next_action(batch, noise)
         value = self.target_critic.module.q(next_features, next_action, members=members, generator=self.generator)
         combined = value.mean(0) if self.config.target == "mean" else value.amin(0)
         return torch.addcmul(batch.reward, batch.discount, combined - cost)
@@ -132,9 +140,9 @@ class ModSAC(SAC):
         self.rate = self._rate()
         self.credit = 0.0
 
-    def critic_loss(self, batch: Transitions, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def critic_loss(self, batch: Transitions, features: Tensor, *draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `SoftActorCritic.critic_loss`."""
-        loss, error, value = super().critic_loss(batch, features)
+        loss, error, value = super().critic_loss(batch, features, *draws)
         mean_square = loss.detach() * (2.0 / self.config.critics)
         self.loss.lerp_(mean_square, 1.0 - self.config.loss_memory)
         return loss, error, value

@@ -36,6 +36,8 @@ from erlcli.core.types import Discrete
 
 CRITICS = 2
 
+METRICS = ("loss/critic", "loss/actor", "policy/entropy", "policy/alpha", "value/q")
+
 
 class CategoricalPolicy(ExploringPolicy):
     """A softmax over choices.
@@ -123,33 +125,35 @@ class DiscreteSAC(OffPolicyAlgorithm):
         }
         self.target = Target(self.critic, self.optimizers["critic"].flat)
         self.networks = {"critic": self.critic, "target": self.target.module, "temperature": self.temperature}
+        self._step = context.compiled("gradient step", type(self).step)
 
     @classmethod
     def build_policy(cls, config: DiscreteSACConfig, context: Context) -> CategoricalPolicy:
         """The actor."""
         return CategoricalPolicy(config, context)
 
-    def learn(self, batch: Transitions, progress: float) -> dict[str, Tensor]:
-        """One step of the critics, the actor and the temperature; see `OffPolicyAlgorithm.learn`."""
-        learning_rate, alpha = self.config.learning_rate(progress), self.temperature.alpha()
+    def learn(self, batch: Transitions) -> dict[str, Tensor]:
+        """One step, and what follows from it; see `OffPolicyAlgorithm.learn`."""
+        error, *metrics = self._step(self, batch)
+        for optimizer in self.optimizers.values():
+            optimizer.count(1)
+        self.replay.update_priorities(batch.index, error)
+        if self.updates % self.config.target_interval == 0:
+            self.target.update(self.config.tau)
+        return dict(zip(METRICS, metrics, strict=True))
+
+    def step(self, batch: Transitions) -> tuple[Tensor, ...]:
+        """One gradient step of critics, actor and temperature; |TD error| (B,) and `METRICS`, without gradient."""
+        alpha = self.temperature.alpha()
         features = self.policy.features(batch.obs)
         target = batch.reward + batch.discount * self.next_value(self.policy.features(batch.next_obs), alpha)
         action = batch.action.view(1, -1, 1).expand(CRITICS, -1, 1)
         q = self.critic(features).gather(-1, action).squeeze(-1)  # (E, B)
         error = q - target
         loss = (error.square() * batch.weight).mean(1).sum() * 0.5
-        self.optimizers["critic"].step(loss, learning_rate)
-        self.replay.update_priorities(batch.index, error.detach().abs().mean(0))
-        actor_loss, entropy = self._improve(features, alpha, learning_rate)
-        if self.updates % self.config.target_interval == 0:
-            self.target.update(self.config.tau)
-        return {
-            "loss/critic": loss.detach(),
-            "loss/actor": actor_loss,
-            "policy/entropy": entropy,
-            "policy/alpha": alpha,
-            "value/q": q.detach().mean(),
-        }
+        self.optimizers["critic"].apply(loss, self.learning_rate)
+        actor_loss, entropy = self._improve(features, alpha)
+        return error.detach().abs().mean(0), loss.detach(), actor_loss, entropy, alpha, q.detach().mean()
 
     @torch.no_grad()
     def next_value(self, features: Tensor, alpha: Tensor) -> Tensor:
@@ -159,7 +163,7 @@ class DiscreteSAC(OffPolicyAlgorithm):
         value: Tensor = (log_probs.exp() * (q - alpha * log_probs)).sum(-1)
         return value
 
-    def _improve(self, features: Tensor, alpha: Tensor, learning_rate: float) -> tuple[Tensor, Tensor]:
+    def _improve(self, features: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """One step of actor and temperature; the actor's loss and the policy's mean entropy."""
         with torch.no_grad():
             q = self.critic(features).amin(0)  # (B, C)
@@ -169,7 +173,7 @@ class DiscreteSAC(OffPolicyAlgorithm):
         total = loss
         if self.config.learn_alpha:
             total = loss + self.temperature.log_alpha * (entropy - self.target_entropy)
-        self.optimizers["actor"].step(total, learning_rate)
+        self.optimizers["actor"].apply(total, self.learning_rate)
         return loss.detach(), entropy
 
 

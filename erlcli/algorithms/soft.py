@@ -35,6 +35,8 @@ from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
 from erlcli.core.replay import Transitions
 
+ACTOR_METRICS = ("loss/actor", "policy/entropy", "policy/alpha")
+
 
 class SquashedPolicy(ExploringPolicy):
     """A normal distribution that depends on the observation, squashed by tanh.
@@ -133,7 +135,11 @@ class SoftActorCritic(OffPolicyAlgorithm):
         }
         self.networks = {"critic": self.critic, "temperature": self.temperature}
         scalar = torch.zeros((), device=self.device)
-        self._actor_metrics = {"loss/actor": scalar, "policy/entropy": scalar, "policy/alpha": self.temperature.alpha()}
+        self._actor_metrics = dict(zip(ACTOR_METRICS, (scalar, scalar, self.temperature.alpha()), strict=True))
+        inside = self.draws_inside()
+        trajectories = "algorithm.h_term: it draws trajectories" if self.h_term is not None else None
+        self._critic_step = context.compiled("critics' step", type(self).critic_step, refusal=inside)
+        self._actor_step = context.compiled("actor's step", type(self).actor_step, refusal=trajectories or inside)
 
     @classmethod
     def build_policy(cls, config: SoftConfig, context: Context) -> SquashedPolicy:
@@ -152,12 +158,13 @@ class SoftActorCritic(OffPolicyAlgorithm):
         """E critics, behind an encoder of their own where observations want one."""
 
     @abstractmethod
-    def critic_loss(self, batch: Transitions, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def critic_loss(self, batch: Transitions, features: Tensor, *draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What the critics minimise.
 
         Args:
             batch: see `OffPolicyAlgorithm.learn`.
             features: (B, F) of its observations.
+            draws: what `draws` has drawn.
 
         Returns:
             The scalar loss; |TD error| (B,), the mean over the critics, and the mean value, both without gradient.
@@ -174,24 +181,39 @@ class SoftActorCritic(OffPolicyAlgorithm):
         """Whether the actor learns at this step of the critics."""
         return self.updates % self.config.policy_delay == 0
 
-    def learn(self, batch: Transitions, progress: float) -> dict[str, Tensor]:
+    def draws(self, rows: int) -> tuple[Tensor, ...]:
+        """What a step of the critics takes beside `rows` transitions: noise for the next actions first."""
+        return (self.policy.noise((rows,), self.generator, self.device),)
+
+    def draws_inside(self) -> str | None:
+        """What of the recipe draws within a step; None where nothing does."""
+        return None
+
+    def learn(self, batch: Transitions) -> dict[str, Tensor]:
         """One step of the critics, and of the actor and the targets where due; see `OffPolicyAlgorithm.learn`."""
-        learning_rate = self.config.learning_rate(progress)
-        features = self.policy.features(batch.obs)
-        loss, error, value = self.critic_loss(batch, features)
-        self.optimizers["critic"].step(loss, learning_rate)
+        rows = len(batch.reward)
+        loss, error, value = self._critic_step(self, batch, *self.draws(rows))
+        self.optimizers["critic"].count(1)
         if self.replay.priorities is not None:
             self.replay.update_priorities(batch.index, error)
         if self.actor_due():
-            self._improve(features, learning_rate)
+            noise = self.policy.noise((rows,), self.generator, self.device)
+            self._actor_metrics = dict(zip(ACTOR_METRICS, self._actor_step(self, batch.obs, noise), strict=True))
+            self.optimizers["actor"].count(1)
         if self.updates % self.config.target_interval == 0:
             self.follow()
-        return {"loss/critic": loss.detach(), "value/q": value, **self._actor_metrics}
+        return {"loss/critic": loss, "value/q": value, **self._actor_metrics}
 
-    def _improve(self, features: Tensor, learning_rate: float) -> None:
-        """One step of actor and temperature."""
+    def critic_step(self, batch: Transitions, *draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One gradient step of the critics; loss, |TD error| (B,) and the mean value, without gradient."""
+        loss, error, value = self.critic_loss(batch, self.policy.features(batch.obs), *draws)
+        self.optimizers["critic"].apply(loss, self.learning_rate)
+        return loss.detach(), error, value
+
+    def actor_step(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One gradient step of actor and temperature with noise for its actions; `ACTOR_METRICS`."""
         policy, alpha = self.policy, self.temperature.alpha()
-        noise = policy.noise((len(features),), self.generator, self.device)
+        features = policy.features(obs)
         action, log_prob = policy.distribution.sample(policy.params(features, training=True), noise)
         mean_log_prob = log_prob.mean()
         loss = alpha * mean_log_prob - self.actor_value(features, action).mean()
@@ -200,21 +222,16 @@ class SoftActorCritic(OffPolicyAlgorithm):
             total = loss - self.temperature.log_alpha * (mean_log_prob.detach() + self.target_entropy)
         if self.h_term is not None and self.h_term.due():
             total = total + self.h_term.loss(self._log_density)
-        self.optimizers["actor"].step(total, learning_rate)
-        self._actor_metrics = {
-            "loss/actor": loss.detach(),
-            "policy/entropy": -mean_log_prob.detach(),
-            "policy/alpha": alpha,
-        }
+        self.optimizers["actor"].apply(total, self.learning_rate)
+        return loss.detach(), -mean_log_prob.detach(), alpha
 
     def _log_density(self, obs: Tensor, action: Tensor) -> Tensor:
         return log_density(self.policy.distribution, self.policy.params(self.policy.features(obs)), action)
 
-    def next_action(self, batch: Transitions) -> tuple[Tensor, Tensor, Tensor]:
+    def next_action(self, batch: Transitions, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features (B, F) of the next observations, actions (B, A) of the actor there, and alpha log pi (B,)."""
         policy = self.policy
         next_features = policy.features(batch.next_obs)
-        noise = policy.noise((len(next_features),), self.generator, self.device)
         action, log_prob = policy.distribution.sample(policy.params(next_features), noise)
         return next_features, action, self.temperature.alpha() * log_prob
 

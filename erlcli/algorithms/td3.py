@@ -40,9 +40,13 @@ class TD3(DDPG):
         super().__init__(config, context)
         self.policy_delay = config.policy_delay
 
-    def target_action(self, next_features: Tensor) -> Tensor:
+    def draws(self, rows: int) -> tuple[Tensor, ...]:
+        """Noise for the target's actions, (B, A)."""
+        noise = torch.empty(rows, *self.policy.action_shape, device=self.device)
+        return (noise.normal_(0.0, self.config.target_noise, generator=self.generator),)
+
+    def target_action(self, next_features: Tensor, *draws: Tensor) -> Tensor:
         """mu'(s') smoothed by clipped noise, (B, A)."""
-        config, action = self.config, super().target_action(next_features)
-        noise = torch.empty_like(action).normal_(0.0, config.target_noise, generator=self.generator)
-        clip = config.target_noise_clip
-        return action.add_(noise.clamp_(-clip, clip)).clamp_(-1.0, 1.0)
+        (noise,) = draws
+        clip = self.config.target_noise_clip
+        return (super().target_action(next_features) + noise.clamp(-clip, clip)).clamp(-1.0, 1.0)

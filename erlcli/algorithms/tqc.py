@@ -68,9 +68,9 @@ class TQC(SoftActorCritic):
         out: Tensor = critic(critic.join(features, action, frozen=frozen), frozen=frozen)
         return out
 
-    def critic_loss(self, batch: Transitions, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def critic_loss(self, batch: Transitions, features: Tensor, *draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `SoftActorCritic.critic_loss`; the TD error is that of the distributions' means."""
-        target = self.target(batch)  # (B, J)
+        target = self.target(batch, *draws)  # (B, J)
         value = self.quantiles(self.critic, features, batch.action)  # (E, B, K)
         loss = (quantile_huber(value, target, self.shares) * batch.weight).sum() / len(target)
         detached = value.detach()
@@ -78,9 +78,9 @@ class TQC(SoftActorCritic):
         return loss, error, detached.mean()
 
     @torch.no_grad()
-    def target(self, batch: Transitions) -> Tensor:
+    def target(self, batch: Transitions, noise: Tensor) -> Tensor:
         """y, (B, J)."""
-        next_features, next_action, cost = self.next_action(batch)
+        next_features, next_action, cost = self.next_action(batch, noise)
         value = self.quantiles(self.target_critic.module, next_features, next_action)
         mixture = value.transpose(0, 1).flatten(1).sort(dim=-1).values  # (B, E K)
         kept = mixture[:, : self.config.critics * (self.config.quantiles - self.config.drop)]

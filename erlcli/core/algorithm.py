@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import torch
 from pydantic import BaseModel
 from torch import Tensor
 
 from erlcli.core.collective import Collective
+from erlcli.core.compiled import Compiled, Compiler, Owner
 from erlcli.core.encoders import make_encoder, wants_encoder
 from erlcli.core.graphs import Graphs
 from erlcli.core.memory import Memory
@@ -19,6 +21,9 @@ from erlcli.core.normalize import RewardNormalizer
 from erlcli.core.policy import Policy
 from erlcli.core.replay import Replay
 from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete, Rollout
+
+O = TypeVar("O", bound=Owner)
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ class Context:
         device: where the learner computes.
         seed: of the learner's own draws.
         collective: the group of learners.
-        graphs: captures what can be captured.
+        graphs: captures what can be captured on a GPU.
+        compiler: compiles gradient steps on a CPU.
     """
 
     spec: EnvSpec
@@ -52,6 +58,7 @@ class Context:
     seed: int = 0
     collective: Collective = field(default_factory=Collective)
     graphs: Graphs = field(default_factory=Graphs)
+    compiler: Compiler = field(default_factory=Compiler)
 
     def reward_normalizer(self, gamma: float) -> RewardNormalizer | None:
         """On the learner's device; None where the recipe wants none. `gamma` discounts its running return."""
@@ -68,6 +75,35 @@ class Context:
         encoder = make_encoder(obs, network)
         inputs = obs.size if encoder is None else encoder.width
         return Memory(network.recurrent, inputs, network.recurrent_hidden, encoder)
+
+    def compiled(
+        self,
+        name: str,
+        step: Callable[Concatenate[O, P], tuple[Tensor, ...]],
+        *,
+        rows_vary: bool = False,
+        refusal: str | None = None,
+    ) -> Compiled[O, P]:
+        """A gradient step, to be compiled where the run wants it and nothing speaks against it; see `core.compiled`.
+
+        Args:
+            name: of the step, for messages.
+            step: a function of the algorithm and of tensors.
+            rows_vary: whether it is not always as many rows.
+            refusal: what of the algorithm's own speaks against it.
+        """
+        facts = (self.spec.obs, self.spec.action, self.spec.mask, self.network, self.normalize)
+        refusal = refusal or self._not_compiled()
+        return self.compiler.compile(name, step, facts, rows_vary=rows_vary, refusal=refusal)
+
+    def _not_compiled(self) -> str | None:
+        if self.collective.world_size > 1:
+            return "several learners exchange gradients"
+        if self.network.recurrent is not None:
+            return "network.recurrent: sequences have changing shapes"
+        if wants_encoder(self.spec.obs, self.network):
+            return "network.encoder: its time goes into convolutions"
+        return None
 
     @property
     def shared_trunk(self) -> bool:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from erlcli.core.collective import ALONE, Collective
+from erlcli.core.machine_code import tracing
 from erlcli.core.readback import Readback
 from erlcli.errors import DivergedError
 
@@ -83,7 +84,10 @@ class Optimizer:
         self._norms += steps
 
     def apply(self, loss: Tensor, learning_rate: float | Tensor) -> None:
-        """The part of a step that is work on the device, which can be captured."""
+        """The part of a step that is work on the device, which can be captured or compiled."""
+        if tracing():
+            self._apply_formula(loss, learning_rate)
+            return
         self.grad.zero_()
         torch.autograd.backward(loss)
         self.collective.mean_(self.grad)
@@ -109,6 +113,25 @@ class Optimizer:
         )
         self._norm_sum += norm
         torch.maximum(self._worst_norm, norm, out=self._worst_norm)  # NaN wins over any number
+
+    def _apply_formula(self, loss: Tensor, learning_rate: float | Tensor) -> None:
+        """`apply` without what a compiler can't look into: gradients that add up in place, and Adam's kernel."""
+        parameters = [p for p, _ in self.views]
+        each = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+        with torch.no_grad():
+            grad = torch.cat([g.reshape(-1) for g in each])
+            norm = torch.linalg.vector_norm(grad)
+            if self.max_grad_norm is not None:
+                grad = grad * torch.fmin(self.max_grad_norm / (norm + 1e-6), self._one)
+            self.adam_steps += 1
+            mean_decay, square_decay = self.betas
+            self.exp_avg.lerp_(grad, 1.0 - mean_decay)
+            self.exp_avg_sq.mul_(square_decay).addcmul_(grad, grad, value=1.0 - square_decay)
+            rate = learning_rate / (1.0 - mean_decay**self.adam_steps)
+            root = (1.0 - square_decay**self.adam_steps).sqrt()
+            self.flat.sub_(rate.to(self.flat.dtype) * self.exp_avg / (self.exp_avg_sq.sqrt() / root + self.eps))
+            self._norm_sum += norm
+            torch.maximum(self._worst_norm, norm, out=self._worst_norm)
 
     def mean_grad_norm(self) -> Tensor:
         """Mean norm before clipping since the last call; a device scalar, read without a sync."""

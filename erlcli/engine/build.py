@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from erlcli.algorithms import registry
 from erlcli.core import matmul
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
 from erlcli.core.collective import ALONE, Collective
+from erlcli.core.compiled import Compiler
 from erlcli.core.cpus import usable_cpus
 from erlcli.core.graphs import CudaRecorder, Graphs
 from erlcli.core.policy import Policy
@@ -31,6 +34,7 @@ def context(
     device: torch.device,
     collective: Collective = ALONE,
     graphs: Graphs | None = None,
+    compiler: Compiler | None = None,
 ) -> Context:
     """What algorithms are built from; `spec` is that of one process, the context speaks of all the learner's envs."""
     network, normalize = recipe.network, recipe.normalize
@@ -52,6 +56,7 @@ def context(
         seed=recipe.train.seed,
         collective=collective,
         graphs=graphs or Graphs(),
+        compiler=compiler or Compiler(),
     )
 
 
@@ -61,6 +66,7 @@ def algorithm(
     device: torch.device,
     collective: Collective = ALONE,
     graphs: Graphs | None = None,
+    compiler: Compiler | None = None,
 ) -> Algorithm:
     """The algorithm with freshly initialised networks, which depend on the seed alone.
 
@@ -100,7 +106,7 @@ def algorithm(
     if (need := ReplayNeed.of(recipe, spec, policy(recipe, spec), device)) is not None:
         need.check()
     torch.manual_seed(derive(recipe.train.seed, "init"))
-    made: Algorithm = found(recipe.algorithm, context(recipe, spec, device, collective, graphs))
+    made: Algorithm = found(recipe.algorithm, context(recipe, spec, device, collective, graphs, compiler))
     return made
 
 
@@ -190,6 +196,21 @@ def graphs(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Graphs:
 
     wanted = device.type == "cuda" and recipe.engine.capture == "auto"
     return Graphs(CudaRecorder(device) if wanted else None, tell)
+
+
+def compiler(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Compiler:
+    """What compiles the run's gradient steps, if it is to be; events tell what became of them."""
+    if device.type != "cpu" or recipe.engine.compile != "on":  # auto is resolved when a run is prepared
+        return Compiler()
+
+    def tell(name: str, reason: str | None) -> None:
+        events.write("compile", f"compiled: the {name}" if reason is None else f"not compiled: the {name}: {reason}")
+
+    def begin(name: str) -> None:
+        events.write("compile", f"compiling the {name}, once for this recipe on this machine")
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Compiler(cache / "erl" / "compiled", tell, begin)
 
 
 def configure_cuda(recipe: AnyRecipe, device: torch.device) -> None:

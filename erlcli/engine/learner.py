@@ -140,13 +140,13 @@ def assemble(
     rank, num_envs = collective.rank, recipe.envs_per_learner
     build.check_placement(recipe)
     build.configure_cuda(recipe, device)
-    graphs = build.graphs(recipe, device, events)
+    graphs, compiler = build.graphs(recipe, device, events), build.compiler(recipe, device, events)
     sampler: Sampler
     if engine.workers:
         beat.progress("env make")
         spec = SharedSampler.spec_of(recipe)
         beat.progress("building")
-        algorithm = build.algorithm(recipe, spec, device, collective, graphs)
+        algorithm = build.algorithm(recipe, spec, device, collective, graphs, compiler)
         sampler = SharedSampler(layout, recipe, algorithm.policy, beat, events, stop, spec, rank)
     else:
         threads = None if engine.env_threads == "auto" else engine.env_threads
@@ -157,7 +157,7 @@ def assemble(
         sampler = InlineSampler(config, length, beat, events, stop, restarts, position, first, graphs)
         beat.progress("building")
         spec = sampler.spec
-        algorithm = build.algorithm(recipe, spec, device, collective, graphs)
+        algorithm = build.algorithm(recipe, spec, device, collective, graphs, compiler)
     try:
         loop = Loop(layout, recipe, algorithm, sampler, beat, events, stop, attempt, collective)
         loop.device = device

@@ -9,6 +9,9 @@ from erlcli.envs.config import choose_backend, env_config
 from erlcli.recipe.load import AnyRecipe
 
 MAX_ROWS = 20_000
+# Compiling takes as long as some 15,000 compiled steps of small batches save, and a step of 600 rows saves twice as
+# much as one of few: both take the same share of the time on slow machines and fast ones.
+COMPILED_STEPS, COMPILED_ROWS = 30_000, 600
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,22 @@ def backend_of(recipe: AnyRecipe) -> str:
     return choose_backend(env_config(recipe.env, recipe.env.num_envs))[0]
 
 
+def compiles(recipe: AnyRecipe) -> bool:
+    """Whether the budget is long enough to compile gradient steps: it saves the time that it costs at least twice."""
+    algorithm, envs = recipe.algorithm, recipe.env.num_envs
+    steps = algorithm.gradient_steps(recipe.train.total_steps, envs)
+    return steps * (1.0 + algorithm.rows(envs) / COMPILED_ROWS) >= COMPILED_STEPS
+
+
 def resolve(recipe: AnyRecipe, backend: str) -> AnyRecipe:
     """The recipe with every `auto` that changes results replaced by what it means here."""
-    plan, rollout = Plan.of(recipe), recipe.steps_per_rollout
+    plan, rollout, compiled = Plan.of(recipe), recipe.steps_per_rollout, recipe.engine.compile
+    if compiled == "auto":
+        compiled = "on" if compiles(recipe) else "off"
     return recipe.model_copy(
         update={
             "env": recipe.env.model_copy(update={"backend": backend}),
+            "engine": recipe.engine.model_copy(update={"compile": compiled}),
             "log": recipe.log.model_copy(update={"every": plan.log}),
             "eval": recipe.eval.model_copy(update={"every_steps": plan.snapshot * rollout}),
             "checkpoint": recipe.checkpoint.model_copy(update={"every_steps": plan.checkpoint * rollout}),

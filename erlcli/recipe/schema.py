@@ -179,6 +179,12 @@ class EngineSection(Section):
         description="Matrix products on a GPU: tf32 is faster and keeps 10 bits of a mantissa's 23, so that PPO's "
         "ratios no longer start at 1 exactly. Nothing on a CPU.",
     )
+    compile: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Gradient steps as machine code on a CPU, which is several times faster for small networks. on "
+        "compiles them before the first one, once for a recipe on a machine; auto does if the budget pays that back "
+        "twice; off leaves them to PyTorch. Nothing on a GPU.",
+    )
     threads: Count | Auto = Field("auto", description="CPU threads of the learner's tensor operations.")
     env_threads: Count | Auto = Field("auto", description="CPU threads of envpool, per process.")
     hang_seconds: float = Field(

@@ -70,9 +70,9 @@ def test_the_loss_is_that_of_one_joint_batch():
     algorithm = make()
     batch = make_batch(weight=torch.rand(B, generator=torch.Generator().manual_seed(1)))
     state = algorithm.generator.get_state()
-    loss, error, value = algorithm.critic_loss(batch, batch.obs)
+    loss, error, value = algorithm.critic_loss(batch, batch.obs, *algorithm.draws(B))
     algorithm.generator.set_state(state)
-    _, next_action, cost = algorithm.next_action(batch)
+    _, next_action, cost = algorithm.next_action(batch, *algorithm.draws(B))
     rows = torch.cat([torch.cat([batch.obs, batch.action], 1), torch.cat([batch.next_obs, next_action], 1)])
     q = torch.stack([slow_critic(algorithm.critic, e, rows) for e in range(2)])
     y = (batch.reward + 0.9 * (torch.minimum(*q[:, B:]) - cost)).detach()
@@ -88,14 +88,14 @@ def test_the_loss_is_that_of_one_joint_batch():
 def test_where_the_discount_is_0_the_error_is_to_the_reward():
     algorithm = make()
     batch = make_batch(discount=torch.zeros(B), reward=torch.full((B,), 7.0))
-    _, error, value = algorithm.critic_loss(batch, batch.obs)
+    _, error, value = algorithm.critic_loss(batch, batch.obs, *algorithm.draws(B))
     assert float(error.mean()) == pytest.approx(7.0 - float(value), rel=1e-4)
 
 
 def test_the_critics_statistics_are_those_of_both_halves():
     algorithm = make()
     batch = make_batch()
-    algorithm.critic_loss(batch, batch.obs)
+    algorithm.critic_loss(batch, batch.obs, *algorithm.draws(B))
     both = torch.cat([batch.obs, batch.next_obs])
     for e in range(2):
         torch.testing.assert_close(algorithm.critic.batch_norms[0].mean[e, 0, :OBS], 0.01 * both.mean(0))
@@ -110,11 +110,11 @@ def test_there_are_no_targets():
 def test_each_network_takes_in_only_the_batches_that_it_learns_from():
     algorithm = make(policy_delay=2)
     actor, critic = statistics(algorithm.policy), statistics(algorithm.critic)
-    algorithm.learn(make_batch(0), 0.0)
+    algorithm.learn(make_batch(0))
     assert changed(critic, algorithm.critic) and not changed(actor, algorithm.policy)
     critic = statistics(algorithm.critic)
     obs = make_batch(1).obs
-    algorithm._improve(obs, 1e-2)
+    algorithm.actor_step(obs, *algorithm.draws(B))
     assert changed(actor, algorithm.policy) and not changed(critic, algorithm.critic)
     torch.testing.assert_close(algorithm.policy.network.norms[0].mean, 0.01 * obs.mean(0))
 
@@ -123,7 +123,7 @@ def test_the_actors_step_leaves_the_critics_alone():
     algorithm = make()
     grad = algorithm.optimizers["critic"].grad.clone()
     weights = algorithm.optimizers["critic"].flat.clone()
-    algorithm._improve(make_batch().obs, 1e-2)
+    algorithm.actor_step(make_batch().obs, *algorithm.draws(B))
     assert torch.equal(algorithm.optimizers["critic"].grad, grad)
     assert torch.equal(algorithm.optimizers["critic"].flat, weights)
 
@@ -131,7 +131,7 @@ def test_the_actors_step_leaves_the_critics_alone():
 def test_acting_goes_by_statistics_in_the_policys_state_and_moves_none(draws):
     algorithm = make(policy_delay=1)
     for seed in range(30):
-        algorithm.learn(make_batch(seed), 0.0)
+        algorithm.learn(make_batch(seed))
     policy, obs = algorithm.policy, torch.randn(20, OBS, generator=draws) * 2 + 1
     noise = policy.noise((20,), draws, torch.device("cpu"))
     before = statistics(policy)
@@ -169,13 +169,13 @@ def test_layer_norm_is_had_by_both_networks_where_it_is_asked_for():
         policy(x),
         policy.output(policy.norms[2](policy.layer_norms[1](policy.hidden[1](policy.norms[1](hidden.relu()))).relu())),
     )
-    assert normed.learn(make_batch(), 0.0)["loss/critic"].isfinite()
+    assert normed.learn(make_batch())["loss/critic"].isfinite()
 
 
 def test_it_goes_on_after_the_warm_up_of_the_norm_layers():
     algorithm = make(norm_warmup=3)
     for seed in range(12):
-        metrics = algorithm.learn(make_batch(seed), 0.0)
+        metrics = algorithm.learn(make_batch(seed))
     assert all(torch.isfinite(value) for value in metrics.values())
 
 
@@ -185,6 +185,6 @@ def test_it_learns_the_value_of_a_fixed_point():
     source = torch.Generator().manual_seed(0)
     for seed in range(1500):
         action = torch.rand(B, A, generator=source) * 2 - 1
-        algorithm.learn(make_batch(seed, action=action, reward=torch.ones(B), discount=torch.full((B,), 0.8)), 0.0)
+        algorithm.learn(make_batch(seed, action=action, reward=torch.ones(B), discount=torch.full((B,), 0.8)))
     batch = make_batch(5)
     assert 4.4 < float(algorithm.critic.q(batch.obs, batch.action).detach().mean()) < 5.6

@@ -87,7 +87,7 @@ def test_steps_are_those_of_the_paper():
     slow = SlowDDPG(algorithm)
     for seed in range(4):
         batch = make_batch(seed, weight=torch.rand(B, generator=torch.Generator().manual_seed(seed)))
-        metrics = algorithm.learn(batch, 0.0)
+        metrics = algorithm.learn(batch)
         torch.testing.assert_close(metrics["loss/critic"], slow.learn(batch).detach())
     for fast, by_hand in (
         (algorithm.policy.network, slow.actor),
@@ -122,7 +122,7 @@ def test_the_actors_step_leaves_the_critics_alone():
     algorithm = make()
     before = weights(algorithm.critic)
     grad = algorithm.optimizers["critic"].grad.clone()
-    algorithm._improve(torch.randn(B, OBS, generator=torch.Generator().manual_seed(1)), 1e-2)
+    algorithm.actor_step(torch.randn(B, OBS, generator=torch.Generator().manual_seed(1)))
     assert torch.equal(weights(algorithm.critic), before)
     assert torch.equal(algorithm.optimizers["critic"].grad, grad)
 
@@ -130,7 +130,8 @@ def test_the_actors_step_leaves_the_critics_alone():
 def test_the_actor_climbs_the_critic():
     algorithm = make()
     obs = torch.randn(B, OBS, generator=torch.Generator().manual_seed(1))
-    losses = [float(algorithm._improve(obs, 1e-3)) for _ in range(20)]
+    algorithm.learning_rate.fill_(1e-3)
+    losses = [float(algorithm.actor_step(obs)[0]) for _ in range(20)]
     assert losses[-1] < losses[0] - 1e-3
 
 
@@ -140,7 +141,7 @@ def test_targets_move_at_their_interval_whatever_else_happens(interval):
     last = weights(algorithm.target_critic.module)
     moved = []
     for update in range(1, 15):
-        algorithm.learn(make_batch(update), 0.0)
+        algorithm.learn(make_batch(update))
         now = weights(algorithm.target_critic.module)
         if not torch.equal(now, last):
             moved.append(update)
@@ -155,7 +156,7 @@ def test_it_learns_the_value_of_a_fixed_point():
     for seed in range(800):
         action = torch.rand(B, A, generator=source) * 2 - 1
         batch = make_batch(seed, action=action, reward=torch.ones(B), discount=torch.full((B,), 0.8))
-        algorithm.learn(batch, 0.0)
+        algorithm.learn(batch)
     value = algorithm.critic.q(batch.obs, batch.action).detach()
     assert 4.6 < float(value.mean()) < 6.0
 
@@ -166,7 +167,7 @@ def test_priorities_get_the_size_of_the_error(monkeypatch):
     monkeypatch.setattr(algorithm.replay, "update_priorities", lambda i, e: seen.update(index=i, error=e))
     batch = make_batch()
     expected = (algorithm.critic.q(batch.obs, batch.action)[0] - algorithm.target(batch)).abs().detach()
-    algorithm.learn(batch, 0.0)
+    algorithm.learn(batch)
     assert torch.equal(seen["index"], batch.index)
     torch.testing.assert_close(seen["error"], expected)
     assert not seen["error"].requires_grad
@@ -231,7 +232,7 @@ def test_observations_are_normalised_in_acting_and_learning():
     batch = make_batch()
     shifted = make_batch(obs=algorithm.policy.features(batch.obs), next_obs=algorithm.policy.features(batch.next_obs))
     torch.testing.assert_close(algorithm.target(batch), plain.target(shifted))
-    torch.testing.assert_close(algorithm.learn(batch, 0.0)["loss/critic"], plain.learn(shifted, 0.0)["loss/critic"])
+    torch.testing.assert_close(algorithm.learn(batch)["loss/critic"], plain.learn(shifted)["loss/critic"])
     assert not F.mse_loss(batch.obs, shifted.obs) < 0.1
 
 

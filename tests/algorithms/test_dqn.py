@@ -107,14 +107,14 @@ def test_the_loss_by_hand():
     errors = [float(v) - t for v, t in zip(values, targets, strict=True)]
     huber = [0.5 * e * e if abs(e) < 1 else abs(e) - 0.5 for e in errors]
     expected = sum(w * h for w, h in zip([1.0, 0.5, 2.0], huber, strict=True)) / 3
-    assert float(made.learn(rows, 0.0)["loss/critic"]) == pytest.approx(expected, rel=1e-5)
+    assert float(made.learn(rows)["loss/critic"]) == pytest.approx(expected, rel=1e-5)
     assert q.shape == (3,)
 
 
 def test_no_gradient_reaches_the_target():
     made = make(learning_rate=0.1)
     before = made.target.flat.clone()
-    made.learn(batch([1.0] * 4, [0.9] * 4), 0.0)
+    made.learn(batch([1.0] * 4, [0.9] * 4))
     assert torch.equal(made.target.flat, before)
     assert not torch.equal(made.optimizer.flat, before)
     assert all(p.grad is None and not p.requires_grad for p in made.target.module.parameters())
@@ -130,7 +130,7 @@ def test_values_converge_to_the_closed_form(algorithm, config):
         batch([1.0] * size, [0.5] * size, action=[i % C for i in range(size)]), obs=obs, next_obs=obs.flip(0)
     )
     for _ in range(600):
-        made.learn(rows, 0.0)
+        made.learn(rows)
     with torch.no_grad():
         q = made.policy.values(made.policy.features(obs))
     torch.testing.assert_close(q, torch.full((size, C), 2.0), atol=0.05, rtol=0)
@@ -256,7 +256,7 @@ def test_warm_up_acts_at_random_and_learns_nothing():
 @pytest.mark.parametrize(("ratio", "expected"), [(0.1, 80), (1 / 3, 266), (2.5, 2000), (0.001, 0)])
 def test_updates_per_step_add_up_exactly(ratio, expected):
     made = make(updates_per_step=ratio, batch_size=2)
-    made.learn = lambda batch, progress: counted.append(1) or {}
+    made.learn = lambda batch: counted.append(1) or {}
     counted = []
     for k in range(100):
         made.update(rollout(seed=k), 0.0)
@@ -277,14 +277,14 @@ def test_metrics_are_means_over_the_updates_of_a_rollout(monkeypatch):
     monkeypatch.setattr("erlcli.algorithms.off_policy.FOLD", 3)
     made = make(updates_per_step=1.0)
     values = iter(range(8))
-    made.learn = lambda batch, progress: {"loss/x": torch.tensor(float(next(values)))}
+    made.learn = lambda batch: {"loss/x": torch.tensor(float(next(values)))}
     assert float(made.update(rollout(), 0.0)["loss/x"]) == pytest.approx(3.5)
 
 
 def test_rewards_are_scaled_when_they_are_drawn():
     made = make(updates_per_step=1.0, reward_scale=0.5)
     seen = []
-    made.learn = lambda batch, progress: seen.append(batch.reward) or {}
+    made.learn = lambda batch: seen.append(batch.reward) or {}
     made.update(rollout(reward=3.0), 0.0)
     assert torch.equal(torch.stack(seen), torch.full((8, 8), 1.5))
 
@@ -293,7 +293,7 @@ def test_normalised_rewards_follow_the_newest_statistics_and_are_clipped():
     normalize = NormalizeConfig(reward=True, reward_clip=1.25)
     made = make(normalize=normalize, updates_per_step=0.125, gamma=0.0)
     seen = []
-    made.learn = lambda batch, progress: seen.append(batch.reward) or {}
+    made.learn = lambda batch: seen.append(batch.reward) or {}
     first = rollout()
     first.reward[:] = torch.tensor([[1.0, 3.0]] * 4)  # std 1 with gamma 0
     made.update(first, 0.0)
@@ -308,7 +308,7 @@ def test_observations_are_normalised_by_the_policy_after_the_losses():
     first = rollout()
     before = made.policy.normalizer.shift.clone()
     seen = []
-    made.learn = lambda batch, progress: seen.append(made.policy.normalizer.shift.clone()) or {}
+    made.learn = lambda batch: seen.append(made.policy.normalizer.shift.clone()) or {}
     made.update(first, 0.0)
     assert torch.equal(seen[0], before)
     torch.testing.assert_close(made.policy.normalizer.shift, first.obs[:-1].flatten(0, 1).mean(0))
@@ -354,7 +354,7 @@ def test_rows_in_host_memory_are_drawn_alike():
     batches = []
     for device in ("learner", "cpu"):
         made = make(updates_per_step=0.125, replay={"capacity": 100, "device": device})
-        made.learn = lambda batch, progress: batches.append(batch) or {}
+        made.learn = lambda batch: batches.append(batch) or {}
         made.update(rollout(), 0.0)
     assert torch.equal(batches[0].obs, batches[1].obs) and torch.equal(batches[0].index, batches[1].index)
 
@@ -366,7 +366,7 @@ def drawn(made, monkeypatch):
     """Sizes of the draws from the replay, and the batches that came of them."""
     sizes, batches, sample = [], [], made.replay.sample
     monkeypatch.setattr(made.replay, "sample", lambda n, source: sizes.append(n) or sample(n, source))
-    monkeypatch.setattr(made, "learn", lambda batch, progress: batches.append(batch) or {})
+    monkeypatch.setattr(made, "learn", lambda batch: batches.append(batch) or {})
     return sizes, batches
 
 
@@ -374,7 +374,7 @@ def test_uniform_batches_are_drawn_at_once_and_learnt_from_one_by_one(monkeypatc
     made = make(updates_per_step=2)
     sizes, batches = drawn(made, monkeypatch)
     made.replay.add(rollout())
-    made._learn(5, 0.0)
+    made._learn(5)
     assert sizes == [5 * 8]
     assert [len(b.reward) for b in batches] == [8] * 5
     assert len({tuple(b.index.tolist()) for b in batches}) == 5  # each another draw
@@ -385,11 +385,11 @@ def test_large_observations_are_drawn_a_batch_at_a_time(monkeypatch):
     sizes, _ = drawn(made, monkeypatch)
     made.replay.add(rollout())
     monkeypatch.setattr(off_policy, "DRAWN_BYTES", made.replay.drawn_bytes * 8 * 2)
-    made._learn(5, 0.0)
+    made._learn(5)
     assert sizes == [16, 16, 8]
     sizes.clear()
     monkeypatch.setattr(off_policy, "DRAWN_BYTES", 1)
-    made._learn(2, 0.0)
+    made._learn(2)
     assert sizes == [8, 8]
 
 
@@ -397,5 +397,5 @@ def test_prioritised_batches_follow_the_update_before(monkeypatch):
     made = make(updates_per_step=2, replay={"capacity": 1000, "prioritized": True})
     sizes, _ = drawn(made, monkeypatch)
     made.replay.add(rollout())
-    made._learn(3, 0.0)
+    made._learn(3)
     assert sizes == [8, 8, 8]

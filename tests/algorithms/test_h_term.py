@@ -164,7 +164,9 @@ def test_actors_add_the_term_and_critics_do_not(name):
         a.generator.manual_seed(1)
         if not on:
             a.h_term = None
-        a._improve(features, 0.0)  # no step, but the gradient is there
+        noise = () if name in ("ddpg", "td3") else (a.policy.noise((8,), a.generator, a.device),)
+        a.learning_rate.fill_(0.0)  # no step, but the gradient is there
+        a.actor_step(features, *noise)
         captured.append(actor.grad.clone())
     windows = make("ppo", ON).h_term  # the same episodes and seed
     windows.add(make_rollout(0))

@@ -67,7 +67,7 @@ def test_it_learns_the_quantiles_of_a_coin():
     rows = transitions(reward, 0.0)
     rows.obs.zero_()
     for _ in range(400):
-        made.learn(rows, 0.0)
+        made.learn(rows)
     with torch.no_grad():
         quantiles = made.policy.network(torch.zeros(1, F))[0, 0]
         values = made.policy.values(torch.zeros(1, F))
@@ -99,7 +99,7 @@ def test_priorities_are_errors_of_the_means():
     with torch.no_grad():
         now = made.policy.values(rows.obs)[:, 0]
         following = made.next_quantiles(rows.next_obs).mean(-1)
-    made.learn(rows, 0.0)
+    made.learn(rows)
     torch.testing.assert_close(given[0], now - (rows.reward + 0.5 * following))
 
 
@@ -107,5 +107,5 @@ def test_targets_follow_on_the_interval():
     made = make(target_interval=3)
     before = made.target.flat.clone()
     for k in range(1, 4):
-        made.learn(transitions(torch.ones(4), 0.5), 0.0)
+        made.learn(transitions(torch.ones(4), 0.5))
         assert torch.equal(made.target.flat, made.optimizer.flat if k == 3 else before)

@@ -80,14 +80,14 @@ def test_the_target_is_the_least_of_the_subset(monkeypatch):
     batch = make_batch(reward=torch.zeros(B), discount=torch.ones(B))
     for subset, least in (([0, 4], 4.0), ([2, 0], 3.0), ([1, 2], 1.0)):
         monkeypatch.setattr(algorithm, "subset", lambda chosen=subset: torch.tensor(chosen))
-        torch.testing.assert_close(algorithm.target(batch), torch.full((B,), least))
+        torch.testing.assert_close(algorithm.target(batch, *algorithm.draws(B)), torch.full((B,), least))
 
 
 def test_each_target_has_a_subset_of_its_own():
     algorithm = make(critics=5, alpha=1e-9)
     constant_critics(algorithm.target_critic.module, [5.0, 1.0, 3.0, 2.0, 4.0])
     batch = make_batch(reward=torch.zeros(B), discount=torch.ones(B))
-    means = Counter(round(float(algorithm.target(batch)[0])) for _ in range(2000))
+    means = Counter(round(float(algorithm.target(batch, *algorithm.draws(B))[0])) for _ in range(2000))
     # P(min of 2 of 5 is the k-th lowest) = (5 - k) / 10
     for value, share in ((1, 0.4), (2, 0.3), (3, 0.2), (4, 0.1)):
         assert means[value] / 2000 == pytest.approx(share, abs=0.04)
@@ -103,7 +103,7 @@ def test_the_actor_climbs_the_mean_over_all():
 def test_all_critics_learn_from_the_same_target():
     algorithm = make()
     before = [p.detach().clone() for p in algorithm.critic.parameters()]
-    algorithm.learn(make_batch(), 0.0)
+    algorithm.learn(make_batch())
     for p, old in zip(algorithm.critic.parameters(), before, strict=True):
         if p.shape[1] > 1:
             assert all(not torch.equal(p[e], old[e]) for e in range(10))
@@ -112,7 +112,7 @@ def test_all_critics_learn_from_the_same_target():
 def test_one_step_of_the_actor_for_20_of_the_critics():
     algorithm = make()
     for update in range(1, 41):
-        algorithm.learn(make_batch(update), 0.0)
+        algorithm.learn(make_batch(update))
         assert algorithm.optimizers["actor"].updates == update // 20
 
 
@@ -121,9 +121,9 @@ def test_ten_critics_cost_as_many_operations_as_two():
     for critics in (2, 10):
         algorithm = make(critics=critics, policy_delay=1)
         batch = make_batch()
-        algorithm.learn(batch, 0.0)
+        algorithm.learn(batch)
         with torch.profiler.profile() as profile:
-            algorithm.learn(batch, 0.0)
+            algorithm.learn(batch)
         counts.append(Counter(event.name for event in profile.events() if "mm" in event.name))
     assert counts[0] == counts[1] and counts[0]["aten::baddbmm"] == 9
 
@@ -144,8 +144,8 @@ def test_dropout_is_on_wherever_critics_are_asked_and_drawn_from_the_algorithms_
 
     def asked():
         return (
-            algorithm.target(batch),
-            algorithm.critic_loss(batch, batch.obs)[0],
+            algorithm.target(batch, *algorithm.draws(B)),
+            algorithm.critic_loss(batch, batch.obs, *algorithm.draws(B))[0],
             algorithm.actor_value(batch.obs, batch.action),
         )
 
@@ -178,6 +178,6 @@ def test_it_learns_the_value_of_a_fixed_point(kind):
     source = torch.Generator().manual_seed(0)
     for seed in range(700):
         action = torch.rand(B, A, generator=source) * 2 - 1
-        algorithm.learn(make_batch(seed, action=action, reward=torch.ones(B), discount=torch.full((B,), 0.8)), 0.0)
+        algorithm.learn(make_batch(seed, action=action, reward=torch.ones(B), discount=torch.full((B,), 0.8)))
     batch = make_batch(5)
     assert 4.3 < float(algorithm.critic.q(batch.obs, batch.action).detach().mean()) < 5.6

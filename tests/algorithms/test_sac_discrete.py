@@ -62,7 +62,7 @@ def test_the_temperature_rises_where_there_is_too_little_entropy_and_falls_where
     with torch.no_grad():
         last.weight.zero_()
         last.bias.copy_(torch.tensor(logits))
-    made.learn(transitions(0.0), 0.0)
+    made.learn(transitions(0.0))
     assert (float(made.temperature.alpha()) > 0.5) is rises
 
 
@@ -71,7 +71,7 @@ def test_the_temperatures_gradient_by_hand():
     entropy = math.log(C)  # of a policy with equal logits
     with torch.no_grad():
         made.policy.network[-1].weight.zero_()
-    made.learn(transitions(0.0), 0.0)
+    made.learn(transitions(0.0))
     assert float(made.temperature.log_alpha.grad) == pytest.approx(entropy - 0.5 * math.log(C), rel=1e-5)
     assert made.target_entropy == pytest.approx(0.5 * math.log(3))
 
@@ -79,7 +79,7 @@ def test_the_temperatures_gradient_by_hand():
 def test_a_fixed_temperature_stays():
     made = make(learn_alpha=False, alpha=0.3)
     for _ in range(3):
-        made.learn(transitions(1.0), 0.0)
+        made.learn(transitions(1.0))
     assert float(made.temperature.alpha()) == pytest.approx(0.3)
 
 
@@ -88,7 +88,7 @@ def test_critic_and_actor_go_to_the_closed_form():
     made = make(learn_alpha=False, alpha=0.5, learning_rate=1e-2)
     rows = transitions(torch.tensor([0.0, 0.5, 1.0]))
     for _ in range(500):
-        metrics = made.learn(rows, 0.0)
+        metrics = made.learn(rows)
     with torch.no_grad():
         q = made.critic(rows.obs)
         probs = made.policy.logits(rows.obs).softmax(-1)
@@ -103,7 +103,7 @@ def test_soft_values_count_the_entropy():
     made = make(learn_alpha=False, alpha=1.0, learning_rate=1e-2, tau=0.1)
     rows = transitions(0.0, discount=0.5, size=33)
     for _ in range(500):
-        made.learn(rows, 0.0)
+        made.learn(rows)
     with torch.no_grad():
         value = made.next_value(rows.obs, torch.tensor(1.0))
     torch.testing.assert_close(value, torch.full((33,), 2 * math.log(C)), atol=0.1, rtol=0)
@@ -115,20 +115,20 @@ def test_gradients_stay_where_they_belong():
     target = made.target.flat.clone()
     seen = {}
     for name, optimizer in made.optimizers.items():
-        step = optimizer.step
+        apply = optimizer.apply
 
-        def noted(loss, rate, name=name, step=step):
+        def noted(loss, rate, name=name, apply=apply):
             others = {other: o.flat.clone() for other, o in made.optimizers.items() if other != name}
-            step(loss, rate)
+            apply(loss, rate)
             seen[name] = all(torch.equal(made.optimizers[other].flat, flat) for other, flat in others.items())
 
-        optimizer.step = noted
+        optimizer.apply = noted
     made.critic_before = made.optimizers["critic"].flat.clone()
-    made.learn(rows, 0.0)
+    made.learn(rows)
     assert seen == {"critic": True, "actor": True}
     torch.testing.assert_close(made.target.flat, torch.lerp(target, made.optimizers["critic"].flat, 0.005))
     critic_grad = made.optimizers["critic"].grad.clone()
-    made._improve(rows.obs, torch.tensor(1.0), 1e-3)
+    made._improve(rows.obs, torch.tensor(1.0))
     assert torch.equal(made.optimizers["critic"].grad, critic_grad), "the actor's loss reached the critics"
 
 
@@ -154,5 +154,5 @@ def test_priorities_are_the_critics_mean_error():
     rows = transitions(2.0)
     with torch.no_grad():
         q = made.critic(rows.obs).gather(-1, rows.action.view(1, -1, 1).expand(2, -1, 1)).squeeze(-1)
-    made.learn(rows, 0.0)
+    made.learn(rows)
     torch.testing.assert_close(given[0], (q - 2.0).abs().mean(0))

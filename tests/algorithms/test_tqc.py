@@ -97,7 +97,8 @@ def test_the_largest_of_the_mixture_are_dropped(drop, kept):
     algorithm = make(critics=2, quantiles=3, drop=drop, alpha=1e-9)
     constant_quantiles(algorithm.target_critic.module, [[3.0, 1.0, 2.0], [9.0, 4.0, 5.0]])
     batch = make_batch(reward=torch.full((B,), 10.0), discount=torch.full((B,), 0.5))
-    torch.testing.assert_close(algorithm.target(batch), 10 + 0.5 * torch.tensor(kept).float().expand(B, -1))
+    target = algorithm.target(batch, *algorithm.draws(B))
+    torch.testing.assert_close(target, 10 + 0.5 * torch.tensor(kept).float().expand(B, -1))
 
 
 def test_the_entropy_is_part_of_each_quantile_and_discounted():
@@ -105,15 +106,16 @@ def test_the_entropy_is_part_of_each_quantile_and_discounted():
     constant_quantiles(algorithm.target_critic.module, [[1.0, 2.0]])
     batch = make_batch()
     state = algorithm.generator.get_state()
-    _, _, cost = algorithm.next_action(batch)
+    _, _, cost = algorithm.next_action(batch, *algorithm.draws(B))
     algorithm.generator.set_state(state)
     expected = batch.reward.unsqueeze(1) + 0.9 * (torch.tensor([1.0, 2.0]) - cost.unsqueeze(1))
-    torch.testing.assert_close(algorithm.target(batch), expected)
+    torch.testing.assert_close(algorithm.target(batch, *algorithm.draws(B)), expected)
 
 
 def test_where_the_discount_is_0_the_target_is_the_reward():
     batch = make_batch(discount=torch.zeros(B))
-    target = make(critics=2, quantiles=5, drop=1).target(batch)
+    algorithm = make(critics=2, quantiles=5, drop=1)
+    target = algorithm.target(batch, *algorithm.draws(B))
     assert target.shape == (B, 8) and torch.equal(target, batch.reward.unsqueeze(1).expand(B, 8))
 
 
@@ -122,7 +124,7 @@ def test_critics_learn_apart_from_one_target_with_their_weights():
     constant_quantiles(algorithm.critic, [[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])
     weight = torch.rand(B, generator=torch.Generator().manual_seed(0))
     batch = make_batch(discount=torch.zeros(B), weight=weight)
-    loss, error, value = algorithm.critic_loss(batch, batch.obs)
+    loss, error, value = algorithm.critic_loss(batch, batch.obs, *algorithm.draws(B))
     rows = np.broadcast_to(np.array([[0, 0, 0], [1, 2, 3]], float)[:, None], (2, B, 3))
     slow = slow_quantile_huber(rows, batch.reward.numpy()[:, None], [1 / 6, 3 / 6, 5 / 6])
     assert float(loss.detach()) == pytest.approx(float((slow.sum(0) * weight.numpy()).mean()), rel=1e-5)
@@ -139,7 +141,7 @@ def test_the_actor_climbs_the_mean_of_all_quantiles():
 
 def test_one_quantile_is_enough():
     algorithm = make(critics=2, quantiles=1, drop=0)
-    assert torch.isfinite(algorithm.learn(make_batch(), 0.0)["loss/critic"])
+    assert torch.isfinite(algorithm.learn(make_batch())["loss/critic"])
 
 
 def test_dropping_everything_is_refused():
@@ -150,7 +152,7 @@ def test_dropping_everything_is_refused():
 def test_targets_follow_and_come_back_with_the_state():
     algorithm = make(tau=0.5)
     before = algorithm.target_critic.flat.clone()
-    algorithm.learn(make_batch(), 0.0)
+    algorithm.learn(make_batch())
     torch.testing.assert_close(algorithm.target_critic.flat, (before + algorithm.optimizers["critic"].flat) / 2)
     state = algorithm.state_dict()
     other = make()
@@ -164,7 +166,7 @@ def test_it_learns_the_value_of_a_fixed_point():
     source = torch.Generator().manual_seed(0)
     for seed in range(700):
         action = torch.rand(B, A, generator=source) * 2 - 1
-        algorithm.learn(make_batch(seed, action=action, reward=torch.ones(B), discount=torch.full((B,), 0.8)), 0.0)
+        algorithm.learn(make_batch(seed, action=action, reward=torch.ones(B), discount=torch.full((B,), 0.8)))
     batch = make_batch(5)
     value = algorithm.quantiles(algorithm.critic, batch.obs, batch.action).detach()
     assert 4.4 < float(value.mean()) < 6.0

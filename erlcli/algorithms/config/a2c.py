@@ -24,3 +24,11 @@ class A2CConfig(OnPolicyConfig):
     normalize_advantage: bool = Field(False, description="Advantages of a rollout to mean 0 and std 1.")
     rms_decay: float = Field(0.99, ge=0, lt=1, description="RMSProp's decay of the mean of squared gradients.")
     rms_eps: float = Field(1e-5, gt=0, description="Added to the root of that mean.")
+
+    def gradient_steps(self, steps: int, num_envs: int) -> float:
+        """See `AlgorithmConfig.gradient_steps`."""
+        return steps / self.rows(num_envs)
+
+    def rows(self, num_envs: int) -> int:
+        """See `AlgorithmConfig.rows`."""
+        return self.rollout_length * num_envs

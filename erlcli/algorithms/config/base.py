@@ -34,6 +34,14 @@ class AlgorithmConfig(BaseModel):
         """
         return {}
 
+    def gradient_steps(self, steps: int, num_envs: int) -> float:
+        """How many gradient steps `steps` env transitions of `num_envs` environments make; 0 where it isn't known."""
+        return 0.0
+
+    def rows(self, num_envs: int) -> int:
+        """Rows of one gradient step; 0 where it isn't known."""
+        return 0
+
     def to_toml(self) -> dict[str, Any]:
         """The section as TOML values; what is None is left out, since TOML has no null."""
         return self.model_dump(mode="json", exclude_none=True)

@@ -69,3 +69,11 @@ class OffPolicyConfig(AlgorithmConfig):
                 )
             }
         return {}
+
+    def gradient_steps(self, steps: int, num_envs: int) -> float:
+        """See `AlgorithmConfig.gradient_steps`."""
+        return max(0, steps - self.warmup_steps) * self.updates_per_step
+
+    def rows(self, num_envs: int) -> int:
+        """See `AlgorithmConfig.rows`."""
+        return self.batch_size

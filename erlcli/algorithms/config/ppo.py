@@ -46,6 +46,14 @@ class PPOConfig(OnPolicyConfig):
     adam_eps: float = Field(1e-5, gt=0, description="Adam's epsilon.")
     h_term: HTermConfig = Field(HTermConfig(), description="Keeps the actions of the best episodes likely.")
 
+    def gradient_steps(self, steps: int, num_envs: int) -> float:
+        """See `AlgorithmConfig.gradient_steps`."""
+        return self.epochs * steps / self.batch_size
+
+    def rows(self, num_envs: int) -> int:
+        """See `AlgorithmConfig.rows`."""
+        return self.batch_size
+
     def problems(self, num_envs: int) -> dict[str, tuple[str, str]]:
         """A minibatch has to fit in the rollout that it is drawn from."""
         rows = self.rollout_length * num_envs

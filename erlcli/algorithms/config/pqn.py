@@ -38,6 +38,14 @@ class PQNConfig(AlgorithmConfig):
     reward_scale: float = Field(1.0, gt=0, description="Rewards are multiplied by this before they are learnt from.")
     adam_eps: float = Field(1e-5, gt=0, description="Adam's epsilon.")
 
+    def gradient_steps(self, steps: int, num_envs: int) -> float:
+        """See `AlgorithmConfig.gradient_steps`."""
+        return self.epochs * steps / self.batch_size
+
+    def rows(self, num_envs: int) -> int:
+        """See `AlgorithmConfig.rows`."""
+        return self.batch_size
+
     def problems(self, num_envs: int) -> dict[str, tuple[str, str]]:
         """A minibatch has to fit in the rollout that it is drawn from."""
         rows = self.rollout_length * num_envs

@@ -1,0 +1,329 @@
+"""Machine code of a step: traced, compiled, compared and kept by TorchInductor's ahead-of-time compiler.
+
+A step is traced with fake tensors, whose operations are written down. The owner's tensors turn up in that as constants;
+they become inputs here, and what shares memory becomes views of one input, so that the compiler knows that whoever
+writes the vector of an optimiser writes the layers of its network. Gradients and the step on them are part of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+OPTIONS: dict[str, Any] = {
+    # Most of the time goes into headers of the code between the loops, of which O3 makes nothing better.
+    "aot_inductor.compile_wrapper_opt_level": "O0",
+    "aot_inductor.precompile_headers": False,  # they would pay from the second library on, and stay in /tmp
+    "cpp.vec_isa_ok": True,  # what the processor says, without a program that tries it
+    "compile_threads": 1,  # no processes that stay
+}
+LARGEST = 2**28  # bytes of a tensor that a step works on: not those of a replay
+TOLERANCE = 1e-3  # of a tensor that a step has changed, relative to the largest number in it
+KEPT_DAYS = 90  # of a library that nobody uses
+SCRATCH = "making-"
+_state = {"tracing": False}
+
+
+def tracing() -> bool:
+    """Whether operations are written down to be compiled, instead of being executed."""
+    return _state["tracing"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A vector that a library reads or writes: which of the owner's tensors holds it."""
+
+    path: str
+    size: int
+    dtype: str
+
+
+class Library:
+    """Machine code with the tensors that it works on.
+
+    Args:
+        path: of its directory.
+        places: of the owner's tensors among its inputs, which come first.
+        known: the owner's tensors by their path.
+
+    Raises:
+        ValueError: the owner's tensors are not those that it was made for.
+        RuntimeError: it can't be loaded.
+    """
+
+    CODE, PLACES = "step.so", "inputs.json"
+
+    def __init__(self, path: Path, places: Sequence[Place], known: dict[str, Tensor]) -> None:
+        self.owned: list[Tensor] = []
+        for place in places:
+            tensor = known[place.path]
+            if _whole(tensor).numel() != place.size or str(tensor.dtype) != place.dtype:
+                raise ValueError(f"{place.path}: not the tensor that {path} was made for")
+            self.owned.append(_whole(tensor))
+        self._runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path / self.CODE), 1)
+
+    @classmethod
+    def load(cls, path: Path, known: dict[str, Tensor]) -> Library:
+        """From its directory; what is wrong with it raises what it will."""
+        rows = json.loads((path / cls.PLACES).read_text())
+        with contextlib.suppress(OSError):
+            os.utime(path)  # see `_forget_old`
+        return cls(path, [Place(**row) for row in rows], known)
+
+    def __call__(self, tensors: list[Tensor]) -> tuple[Tensor, ...]:
+        """One step; the tensors of its arguments."""
+        return tuple(self._runner.run([*self.owned, *tensors]))
+
+
+def make(
+    run: Callable[..., tuple[Tensor, ...]],
+    args: Sequence[object],
+    tensors: list[Tensor],
+    first: int,
+    path: Path,
+    known: dict[str, Tensor],
+) -> Library:
+    """Trace, compile, compare and keep a step; the owner's tensors are afterwards what they were.
+
+    Args:
+        run: the step.
+        args: an example of its arguments.
+        tensors: those in them.
+        first: dimension of them from which on sizes are always the same, 0 or 1.
+        path: of the library to be.
+        known: the owner's tensors by their path.
+
+    Raises:
+        Exception: of many kinds; the step can't be compiled, or compiled it does something else.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (path.parent / f"{path.name}.lock").open("w") as lock:
+        with contextlib.suppress(OSError):  # where files can't be locked, each process compiles for itself
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError, ValueError, KeyError, RuntimeError):
+            return Library.load(path, known)  # another process has just made it
+        _check_compiler()
+        module, inputs, places = _traced(run, args, tensors, first, known)
+        _forget_old(path.parent)
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=path.parent) as scratch:
+            made = Path(scratch) / "made"
+            made.mkdir()
+            _compile(module, inputs, Path(scratch)).rename(made / Library.CODE)
+            (made / Library.PLACES).write_text(json.dumps([vars(place) for place in places]))
+            _compare(Library.load(made, known), run, args, tensors)
+            shutil.rmtree(path, ignore_errors=True)  # what could not be loaded
+            made.rename(path)
+        return Library.load(path, known)
+
+
+def _compile(module: torch.fx.GraphModule, inputs: list[Tensor], scratch: Path) -> Path:
+    """The shared library of a graph, somewhere in `scratch` like all else that the compiler writes."""
+    from torch._inductor import aot_compile
+
+    options = {**OPTIONS, "aot_inductor.output_path": str(scratch / Library.CODE)}
+    name, before = "TORCHINDUCTOR_CACHE_DIR", os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    os.environ[name] = str(scratch / "inductor")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the compiler about itself
+            return Path(str(aot_compile(module, tuple(inputs), options=options)))
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _forget_old(directory: Path) -> None:
+    """Remove libraries that nobody has used for long, and what killed compilers have left."""
+    for path in directory.iterdir():
+        days = 1 if path.name.startswith(SCRATCH) else KEPT_DAYS
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > days * 86400:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _traced(
+    run: Callable[..., tuple[Tensor, ...]],
+    args: Sequence[object],
+    tensors: list[Tensor],
+    first: int,
+    known: dict[str, Tensor],
+) -> tuple[torch.fx.GraphModule, list[Tensor], list[Place]]:
+    """The step's operations, its inputs as the compiler wants them, and which tensors of the owner they begin with."""
+    from torch._dynamo.source import ConstantSource
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    fakes: list[Tensor] = []
+    for i, tensor in enumerate(tensors):
+        varies = [DimDynamic.DUCK if d < first else DimDynamic.STATIC for d in range(tensor.dim())]
+        symbols: Any = StatelessSymbolicContext(dynamic_sizes=varies)
+        fakes.append(mode.from_tensor(tensor, source=ConstantSource(f"argument{i}"), symbolic_context=symbols))
+
+    def flat(*flat_args: Tensor) -> tuple[Tensor, ...]:
+        rest = iter(flat_args)
+        return run(*(_rebuilt(arg, rest) for arg in args))
+
+    # Operations on nothing but the owner's tensors, such as counting a step, are really done.
+    with _unchanged(known.values()):
+        _state["tracing"] = True
+        try:
+            with mode:
+                module = make_fx(flat, _allow_non_fake_inputs=True)(*fakes)
+        finally:
+            _state["tracing"] = False
+    places, vectors = _lift(module, known)
+    bare = torch.fx.GraphModule({}, module.graph)  # without the constants that are inputs now
+    inputs = [*(mode.from_tensor(vector, static_shapes=True) for vector in vectors), *fakes]
+    for node, fake in zip(bare.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        node.meta["val"] = fake  # which is where the compiler looks
+    return bare, inputs, places
+
+
+def _lift(module: torch.fx.GraphModule, known: dict[str, Tensor]) -> tuple[list[Place], list[Tensor]]:
+    """Turn the owner's tensors in the graph from constants into inputs.
+
+    Those that share memory, such as the layers of a network in the vector of its optimiser, become views of one input,
+    so that the compiler knows that whoever writes one writes the other.
+    """
+    by_address = {_whole(t).data_ptr(): name for name, t in known.items() if t.numel()}
+    graph = module.graph
+    first = next(iter(graph.nodes))
+    inputs: dict[int, torch.fx.Node] = {}
+    places: list[Place] = []
+    vectors: list[Tensor] = []
+    aten = torch.ops.aten
+    for node in graph.find_nodes(op="get_attr"):
+        tensor: Tensor = getattr(module, str(node.target))
+        vector = _whole(tensor)
+        address = vector.data_ptr()
+        if address not in by_address:
+            raise ValueError(f"it reads a tensor {tuple(tensor.shape)} that is neither its owner's nor an argument")
+        if vector.untyped_storage().nbytes() > LARGEST:
+            raise ValueError(f"{by_address[address]}: larger than {LARGEST >> 20} MiB")
+        if not tensor.is_contiguous():
+            raise ValueError(f"{by_address[address]}: not contiguous")
+        if address not in inputs:
+            with graph.inserting_before(first):
+                inputs[address] = graph.placeholder(f"owned{len(places)}")
+            places.append(Place(by_address[address], vector.numel(), str(vector.dtype)))
+            vectors.append(vector)
+        with graph.inserting_before(node):
+            start = tensor.storage_offset()
+            part = graph.call_function(aten.slice.Tensor, (inputs[address], 0, start, start + tensor.numel()))
+            view = graph.call_function(aten.view.default, (part, list(tensor.shape)))
+        node.replace_all_uses_with(view)
+        graph.erase_node(node)
+    return places, vectors
+
+
+def _compare(
+    library: Library, run: Callable[..., tuple[Tensor, ...]], args: Sequence[object], tensors: list[Tensor]
+) -> None:
+    """Whether the library does what the step does; leaves the owner's tensors as they were.
+
+    Raises:
+        ValueError: it does not.
+    """
+    owned = library.owned
+    with _unchanged(owned):
+        got = [*library(tensors), *(t.clone() for t in owned)]
+    with _unchanged(owned):
+        wanted = [*run(*args), *(t.clone() for t in owned)]
+    for a, b in zip(got, wanted, strict=True):
+        scale, off = (float(t.abs().max()) if t.numel() else 0.0 for t in (b, a - b))
+        if not off <= TOLERANCE * (scale + 1e-6):  # NaN is neither
+            raise ValueError(f"compiled, a step gives other numbers: off by {off:g} of {scale:g}")
+
+
+@contextlib.contextmanager
+def _unchanged(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Whatever happens to tensors is undone afterwards, except to those that are too large to be a step's own."""
+    whole = (_whole(t) for t in tensors if t.untyped_storage().nbytes() <= LARGEST)
+    vectors = {vector.data_ptr(): vector for vector in whole}
+    before = {address: vector.clone() for address, vector in vectors.items()}
+    try:
+        yield
+    finally:
+        for address, vector in vectors.items():
+            vector.copy_(before[address])
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """All of the memory that a tensor is in, as a vector."""
+    base = tensor.detach()
+    size = base.untyped_storage().nbytes() // base.element_size()
+    return base.as_strided((size,), (1,), 0)
+
+
+def flat(value: object) -> Iterator[Tensor]:
+    """The tensors in arguments, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for inner in value:
+            yield from flat(inner)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from flat(getattr(value, field.name))
+    elif value is not None:
+        raise TypeError(f"argument of a compiled step: expected tensors, found {type(value).__name__}")
+
+
+def _rebuilt(value: Any, tensors: Iterator[Tensor]) -> Any:  # noqa: ANN401 - of the same type
+    """The argument with other tensors in it."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{f.name: _rebuilt(getattr(value, f.name), tensors) for f in fields(value)})
+    return value
+
+
+def reachable(owner: object) -> dict[str, Tensor]:
+    """The tensors of an object and of what it is made of, by the attributes that lead there."""
+    found: dict[str, Tensor] = {}
+    seen: set[int] = set()
+
+    def walk(path: str, value: object) -> None:
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            found[path] = value
+        elif isinstance(value, nn.Module):
+            for name, tensor in (*value.named_parameters(), *value.named_buffers()):
+                walk(f"{path}.{name}", tensor)
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                walk(f"{path}.{name}", inner)
+        elif isinstance(value, (list, tuple)):
+            for i, inner in enumerate(value):
+                walk(f"{path}.{i}", inner)
+        elif type(value).__module__.startswith("erlcli.") and hasattr(value, "__dict__"):
+            for name, inner in vars(value).items():
+                walk(f"{path}.{name}" if path else name, inner)
+
+    walk("", owner)
+    return found
+
+
+def _check_compiler() -> None:
+    names = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "clang++"]
+    if not any(shutil.which(name) for name in names):
+        raise RuntimeError(f"no C++ compiler here ({', '.join(names)})")

@@ -1,0 +1,65 @@
+"""Compiled, every algorithm learns what it learns without."""
+
+import shutil
+
+import pytest
+import torch
+from torch.utils._pytree import tree_flatten
+
+from erlcli.algorithms import registry
+from erlcli.core.compiled import Compiler
+from erlcli.engine import build
+
+CPU = torch.device("cpu")
+# A large epsilon: Adam divides by the root of squared gradients, which makes steps of the rounding of tiny ones.
+SETTINGS = {
+    "warmup_steps": 16,
+    "updates_per_step": 0.05,
+    "replay": {"prioritized": True},
+    "adam_eps": 1e-2,
+    "rms_eps": 1e-2,
+}
+REFUSALS = {"droq": {"critics' step", "actor's step"}}
+
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler here")
+
+
+def state_of(algorithm):
+    state = {"policy": algorithm.policy.state_dict(), **algorithm.state_dict()}
+    return {str(path): leaf for path, leaf in enumerate(tree_flatten(state)[0]) if isinstance(leaf, torch.Tensor)}
+
+
+def env_of(name):
+    supports = registry.implementation(name).supports
+    return "Corridor" if supports.discrete else "Target"
+
+
+def pair(run, rollouts, directory, told):
+    """The same algorithm twice over the same rollouts: as it is, and compiled."""
+    torch.manual_seed(0)
+    with run.sampler() as (sampler, plain):
+        sampler.restart(plain.policy, 0, 1, 1000)
+        compiler = Compiler(directory, told.__setitem__)
+        compiled = build.algorithm(run.recipe, sampler.spec, CPU, compiler=compiler)
+        for _ in range(rollouts):
+            rollout = sampler.recv()
+            metrics = [algorithm.update(rollout, 0.5) for algorithm in (plain, compiled)]
+    return plain, compiled, metrics
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(registry.configs()))
+def test_it_learns_what_it_learns_without(name, make_run, tmp_path):
+    told = {}
+    normalize = {"obs": True, "reward": True}
+    run = make_run(name, env_of(name), algorithm=SETTINGS, normalize=normalize)
+    plain, compiled, (wanted, got) = pair(run, 4, tmp_path / "cache", told)
+    assert {step for step, reason in told.items() if reason is not None} == REFUSALS.get(name, set())
+    assert told and plain.updates == compiled.updates > 0
+    for a, b in zip(state_of(plain).values(), state_of(compiled).values(), strict=True):
+        off, size = ((a - b).double().norm(), b.double().norm()) if a.is_floating_point() else ((a - b).abs().max(), 0)
+        assert off <= 1e-3 * (size + 1e-3)  # as a whole: a rounded sum may be on the other side of a kink
+    assert wanted.keys() == got.keys()
+    for key in wanted:
+        torch.testing.assert_close(torch.as_tensor(got[key]), torch.as_tensor(wanted[key]), rtol=1e-3, atol=1e-4)
