@@ -22,7 +22,7 @@ from erlcli.core.policy import Policy
 from erlcli.core.replay import Replay
 from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete, Rollout
 
-O = TypeVar("O", bound=Owner)
+OwnerT = TypeVar("OwnerT", bound=Owner)
 P = ParamSpec("P")
 
 
@@ -79,11 +79,11 @@ class Context:
     def compiled(
         self,
         name: str,
-        step: Callable[Concatenate[O, P], tuple[Tensor, ...]],
+        step: Callable[Concatenate[OwnerT, P], tuple[Tensor, ...]],
         *,
         rows_vary: bool = False,
         refusal: str | None = None,
-    ) -> Compiled[O, P]:
+    ) -> Compiled[OwnerT, P]:
         """A gradient step, to be compiled where the run wants it and nothing speaks against it; see `core.compiled`.
 
         Args:

@@ -44,10 +44,11 @@ class Owner(Protocol):
     """
 
     @property
-    def config(self) -> BaseModel: ...
+    def config(self) -> BaseModel:
+        """See above."""
 
 
-O = TypeVar("O", bound=Owner)
+OwnerT = TypeVar("OwnerT", bound=Owner)
 P = ParamSpec("P")
 Tell = Callable[[str, str | None], None]
 _PACKAGE = Path(__file__).parents[1]
@@ -73,12 +74,12 @@ class Compiler:
     def compile(
         self,
         name: str,
-        run: Callable[Concatenate[O, P], tuple[Tensor, ...]],
+        run: Callable[Concatenate[OwnerT, P], tuple[Tensor, ...]],
         facts: Sequence[object] = (),
         *,
         rows_vary: bool = False,
         refusal: str | None = None,
-    ) -> Compiled[O, P]:
+    ) -> Compiled[OwnerT, P]:
         """`run`, to be compiled unless there is a reason not to.
 
         Args:
@@ -98,7 +99,7 @@ class Compiler:
         return Compiled(name, run, facts, rows_vary, compiler)
 
 
-class Compiled(Generic[O, P]):
+class Compiled(Generic[OwnerT, P]):
     """A step that is compiled at its first call, or found compiled, if it is to be.
 
     It is called with its owner, always the same, since an owner that it had itself would never go as long as Python
@@ -108,7 +109,7 @@ class Compiled(Generic[O, P]):
     def __init__(
         self,
         name: str,
-        run: Callable[Concatenate[O, P], tuple[Tensor, ...]],
+        run: Callable[Concatenate[OwnerT, P], tuple[Tensor, ...]],
         facts: Sequence[object],
         rows_vary: bool,
         compiler: Compiler | None,
@@ -120,7 +121,7 @@ class Compiled(Generic[O, P]):
         self._shapes: list[torch.Size] = []
         self._library: Library | None = None
 
-    def __call__(self, owner: O, *args: P.args, **kwargs: P.kwargs) -> tuple[Tensor, ...]:
+    def __call__(self, owner: OwnerT, *args: P.args, **kwargs: P.kwargs) -> tuple[Tensor, ...]:
         """What the step returns."""
         if self._compiler is None:
             return self._run(owner, *args, **kwargs)
@@ -135,7 +136,7 @@ class Compiled(Generic[O, P]):
                 return self._run(owner, *args, **kwargs)
         return self._library(tensors)
 
-    def _prepare(self, owner: O, args: Sequence[object], tensors: list[Tensor]) -> Library | None:
+    def _prepare(self, owner: OwnerT, args: Sequence[object], tensors: list[Tensor]) -> Library | None:
         """The library for these arguments; None where there can't be one."""
         compiler = self._compiler
         if compiler is None or compiler.directory is None:
