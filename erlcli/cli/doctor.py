@@ -69,6 +69,7 @@ def probes() -> dict[str, Callable[[], Iterator[Finding]]]:
         "memory": machine.memory,
         "storage": machine.storage,
         "limits": machine.limits,
+        "compiler": machine.compiler,
         "extras": extras,
         "rendering": rendering,
         "gpus": machine.gpus,

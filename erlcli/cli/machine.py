@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from erlcli.core import cgroup
+from erlcli.core import cgroup, toolchain
 from erlcli.envs.finding import Finding
 
 GIB = 2**30
@@ -147,6 +147,26 @@ def judge_files(soft: int | None, hard: int | None) -> Finding:
     if soft is not None and soft < 1024:
         return Finding("open files", "warn", text, f"ulimit -n {min(4096, hard or 4096)}", details)
     return Finding("open files", "ok", text, details=details)
+
+
+def compiler() -> Iterator[Finding]:
+    """What makes machine code of gradient steps, and what it has made so far."""
+    path, directory = toolchain.cxx(), toolchain.libraries()
+    made = [size for file in directory.glob("*/*.so") if (size := _size(file))]
+    details = {"compiler": path, "directory": str(directory), "libraries": len(made), "bytes": sum(made)}
+    if path is None:
+        remedy = "install g++, or set CXX: training on a CPU is up to three times faster"
+        yield Finding("compiler", "warn", "no C++ compiler: gradient steps are left to PyTorch", remedy, details)
+        return
+    text = f"{path}; {len(made)} compiled step{'s' * (len(made) != 1)} in {directory}"
+    yield Finding("compiler", "ok", text, details=details)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def gpus() -> Iterator[Finding]:

@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from erlcli.core.toolchain import cxx
+
 OPTIONS: dict[str, Any] = {
     # Most of the time goes into headers of the code between the loops, of which O3 makes nothing better.
     "aot_inductor.compile_wrapper_opt_level": "O0",
@@ -115,7 +117,8 @@ def make(
             fcntl.flock(lock, fcntl.LOCK_EX)
         with contextlib.suppress(OSError, ValueError, KeyError, RuntimeError):
             return Library.load(path, known)  # another process has just made it
-        _check_compiler()
+        if cxx() is None:
+            raise RuntimeError("no C++ compiler here: install g++, or set CXX")
         module, inputs, places = _traced(run, args, tensors, first, known)
         _forget_old(path.parent)
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=path.parent) as scratch:
@@ -169,7 +172,8 @@ def _traced(
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    sizes = ShapeEnv()
+    mode = FakeTensorMode(shape_env=sizes, allow_non_fake_inputs=True)
     fakes: list[Tensor] = []
     for i, tensor in enumerate(tensors):
         varies = [DimDynamic.DUCK if d < first else DimDynamic.STATIC for d in range(tensor.dim())]
@@ -188,6 +192,8 @@ def _traced(
                 module = make_fx(flat, _allow_non_fake_inputs=True)(*fakes)
         finally:
             _state["tracing"] = False
+    if sizes.guards:  # Python has looked at a size that varies, and the graph is only good for what it saw
+        raise ValueError(f"what it does depends on the number of rows: {sizes.guards[0].expr}")
     places, vectors = _lift(module, known)
     bare = torch.fx.GraphModule({}, module.graph)  # without the constants that are inputs now
     inputs = [*(mode.from_tensor(vector, static_shapes=True) for vector in vectors), *fakes]
@@ -315,15 +321,9 @@ def reachable(owner: object) -> dict[str, Tensor]:
         elif isinstance(value, (list, tuple)):
             for i, inner in enumerate(value):
                 walk(f"{path}.{i}", inner)
-        elif type(value).__module__.startswith("erlcli.") and hasattr(value, "__dict__"):
+        elif hasattr(value, "__dict__") and (value is owner or type(value).__module__.startswith("erlcli.")):
             for name, inner in vars(value).items():
                 walk(f"{path}.{name}" if path else name, inner)
 
     walk("", owner)
     return found
-
-
-def _check_compiler() -> None:
-    names = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "clang++"]
-    if not any(shutil.which(name) for name in names):
-        raise RuntimeError(f"no C++ compiler here ({', '.join(names)})")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from erlcli.algorithms import registry
-from erlcli.core import matmul
+from erlcli.core import matmul, toolchain
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
 from erlcli.core.collective import ALONE, Collective
 from erlcli.core.compiled import Compiler
@@ -209,8 +207,7 @@ def compiler(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Compi
     def begin(name: str) -> None:
         events.write("compile", f"compiling the {name}, once for this recipe on this machine")
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Compiler(cache / "erl" / "compiled", tell, begin)
+    return Compiler(toolchain.libraries(), tell, begin)
 
 
 def configure_cuda(recipe: AnyRecipe, device: torch.device) -> None:
