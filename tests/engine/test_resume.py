@@ -56,6 +56,7 @@ tensorboard = false
 SETTINGS = {
     "inline": [],
     "two_workers": ["--set", "engine.workers=2"],
+    "compiled": ["--set", "engine.compile=on"],
     "two_workers_lag": ["--set", "engine.workers=2", "--set", "engine.lag=1"],
 }
 
@@ -76,7 +77,7 @@ def train(folder, name, settings, *more):
 
 
 # With workers and lag most can differ; the others take a minute each. `test_resume_replay.py` is inline.
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("inline", "two_workers")]
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("inline", "two_workers", "compiled")]
 
 
 @pytest.fixture(scope="module", params=["two_workers_lag", *OTHERS])

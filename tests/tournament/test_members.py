@@ -67,6 +67,12 @@ def disk(tmp_path):
     return Disk(tmp_path)
 
 
+@pytest.mark.parametrize(("wanted", "found"), [("auto", "off"), ("on", "on")])
+def test_members_compile_their_steps_only_if_asked_to(tmp_path, wanted, found):
+    layout = Disk(tmp_path, "train.total_steps=100_000_000", f"engine.compile={wanted}").spawn("m0000")
+    assert load(layout.recipe).engine.compile == found
+
+
 def test_a_founder_is_a_run_that_has_not_begun(disk):
     layout = open_run(disk.spawn("m000", changes={"algorithm.learning_rate": 1e-4}).root)
     recipe = load(layout.recipe)

@@ -1,0 +1,67 @@
+"""When a run compiles its gradient steps."""
+
+import pytest
+import torch
+
+from erlcli.core.compiled import Compiler
+from erlcli.engine import build
+from erlcli.engine.plan import compiles, resolve
+from erlcli.recipe.load import load
+from erlcli.runs.jsonl import read
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.writer import EventLog
+
+
+@pytest.mark.parametrize(
+    ("recipe", "steps", "rows", "pays"),
+    [
+        ("cartpole_ppo", 10 * 200_000 / 256, 256, False),
+        ("bipedal_ppo", 10 * 3_000_000 / 1024, 1024, True),
+        ("cartpole_dqn", 49_000 / 2, 128, False),
+        ("halfcheetah_sac", 95_000, 256, True),
+        ("cartpole_a2c", None, None, None),
+        ("cartpole_pqn", None, None, None),
+    ],
+)
+def test_it_does_where_the_budget_pays_it_back(recipe, steps, rows, pays):
+    made = load(recipe)
+    algorithm, total, envs = made.algorithm, made.train.total_steps, made.env.num_envs
+    if steps is not None:
+        assert algorithm.gradient_steps(total, envs) == pytest.approx(steps) and algorithm.rows(envs) == rows
+        assert compiles(made) == pays
+    name = "on" if compiles(made) else "off"
+    assert resolve(made, "gymnasium").engine.compile == name
+
+
+def test_one_step_a_rollout_is_counted_as_such():
+    made = load("cartpole_a2c")
+    rows = made.algorithm.rollout_length * made.env.num_envs
+    assert made.algorithm.rows(made.env.num_envs) == rows
+    assert made.algorithm.gradient_steps(10 * rows, made.env.num_envs) == 10
+
+
+@pytest.mark.parametrize("wanted", ["on", "off"])
+def test_what_the_recipe_says_is_done(wanted):
+    for budget in (1000, 10**9):
+        made = load("cartpole_ppo", [f"engine.compile={wanted}", f"train.total_steps={budget}"])
+        assert resolve(made, "gymnasium").engine.compile == wanted
+
+
+@pytest.mark.parametrize(("wanted", "device", "compiled"), [("on", "cpu", True), ("off", "cpu", False),
+                                                            ("auto", "cpu", False), ("on", "cuda", False)])  # fmt: skip
+def test_libraries_are_the_users_and_events_tell(wanted, device, compiled, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    layout = RunLayout(tmp_path / "run")
+    layout.create()
+    recipe = load("cartpole_ppo", [f"engine.compile={wanted}"])
+    compiler: Compiler = build.compiler(recipe, torch.device(device), EventLog(layout, "learner", 1))
+    assert compiler.directory == (tmp_path / "cache" / "erl" / "compiled" if compiled else None)
+    if compiled:
+        compiler.begin("step")
+        compiler.tell("step", None)
+        compiler.tell("other step", "it draws")
+        assert [row["message"] for row in read(layout.events("learner"))] == [
+            "compiling the step, once for this recipe on this machine",
+            "compiled: the step",
+            "not compiled: the other step: it draws",
+        ]
