@@ -20,14 +20,21 @@ from erlcli.core.ensemble import QEnsemble
 from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
 
+COMPILED = 'engine.compile="on"'
 # What each of the peer's workloads is in ours: one update a step of 256 rows through 256 x 256; and for DQN 128 updates
 # of 64 rows through 64 x 64 after each 256 steps.
 WORKLOADS = {
-    "sac": ("halfcheetah_sac", []),
-    "td3": ("halfcheetah_td3", []),
+    "sac": ("halfcheetah_sac", [COMPILED]),
+    "td3": ("halfcheetah_td3", [COMPILED]),
     "dqn": (
         "cartpole_dqn",
-        ["network.hidden=[64, 64]", "algorithm.batch_size=64", "algorithm.n_step=1", "algorithm.rollout_length=32"],
+        [
+            "network.hidden=[64, 64]",
+            "algorithm.batch_size=64",
+            "algorithm.n_step=1",
+            "algorithm.rollout_length=32",
+            COMPILED,
+        ],
     ),
 }
 WORDS = {

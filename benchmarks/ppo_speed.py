@@ -30,6 +30,7 @@ def sets(task: str) -> list[str]:
         f"normalize.obs={str(settings['normalize']).lower()}",
         f"normalize.reward={str(settings['normalize']).lower()}",
         "network.hidden=[64, 64]",
+        'engine.compile="on"',
     ]
 
 

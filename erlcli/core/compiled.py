@@ -120,6 +120,7 @@ class Compiled(Generic[OwnerT, P]):
         self._config: object = None
         self._shapes: list[torch.Size] = []
         self._library: Library | None = None
+        self._path: Path | None = None  # its own
 
     def __call__(self, owner: OwnerT, *args: P.args, **kwargs: P.kwargs) -> tuple[Tensor, ...]:
         """What the step returns."""
@@ -143,6 +144,9 @@ class Compiled(Generic[OwnerT, P]):
             return None
         self._config = owner.config
         path = compiler.directory / self._key(owner, tensors)
+        if path == self._path:  # what has changed is a schedule
+            return self._library
+        self._path = path
         known = machine_code.reachable(owner)
         with contextlib.suppress(OSError, ValueError, KeyError, RuntimeError):
             return self._ready(Library.load(path, known))

@@ -100,6 +100,11 @@ def test_a_step_is_compiled_once_and_does_what_it_does_without(tmp_path):
     step(fit, rows(8))
     assert torch.equal(fit.optimizer.flat, old)
 
+    # Another schedule is no reason for another library, nor for news.
+    fit.config = DQNConfig(learning_rate=constant(0.5))
+    step(fit, rows(8))
+    assert told == [None]
+
     # How a tensor lies in memory makes no difference.
     columns = rows(8)
     turned = replace(columns, x=columns.x.T.contiguous().T)
