@@ -65,15 +65,15 @@ def show(
     resolved: Annotated[bool, typer.Option("--resolved", help="Print every key, defaults included.")] = False,
 ) -> None:
     """Print a recipe as it is written, or with --resolved as it is understood."""
+    from erlcli.recipe.shipped import find
+
     if resolved:
         from erlcli.recipe.load import dump, load
-        from erlcli.recipe.shipped import find
         from erlcli.recipe.tables import read_toml
         from erlcli.recipe.tournament import SECTION, load_tournament
 
         text = load_tournament(name).dump() if SECTION in read_toml(find(name)) else dump(load(name))
     else:
-        from erlcli.recipe.shipped import find
         from erlcli.recipe.tables import read_text
 
         text = read_text(find(name))

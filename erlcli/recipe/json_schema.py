@@ -37,7 +37,9 @@ def schema_of(model: type[BaseModel]) -> Node:
 
 
 def recipe_schema() -> Node:
-    """The JSON Schema of a recipe with any of the registered algorithms."""
+    """The JSON Schema of a recipe with any of the registered algorithms, of one run or of a whole tournament."""
+    from erlcli.recipe.tournament import SECTION, TournamentSection  # which explains its errors by schemas
+
     recipe = schema_of(Recipe[AlgorithmConfig])
     by_config: dict[type[AlgorithmConfig], None] = dict.fromkeys(registry.configs().values())
     sections = [{**schema_of(config), "required": _required(config)} for config in by_config]
@@ -51,9 +53,9 @@ def recipe_schema() -> Node:
     return {
         "$schema": DIALECT,
         "title": "erl recipe",
-        "description": "What `erl train` trains, as TOML.",
+        "description": "What `erl train` trains, or with [tournament] `erl tournament`, as TOML.",
         **{key: value for key, value in recipe.items() if key != "description"},
-        "properties": {**recipe["properties"], "algorithm": algorithm},
+        "properties": {**recipe["properties"], "algorithm": algorithm, SECTION: schema_of(TournamentSection)},
     }
 
 

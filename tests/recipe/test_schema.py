@@ -176,7 +176,7 @@ def test_the_schema_is_self_contained_json_of_the_2020_dialect():
     assert schema["$schema"] == DIALECT == "https://json-schema.org/draft/2020-12/schema"
     assert "$ref" not in json.dumps(schema)
     assert "$defs" not in schema
-    assert set(schema["properties"]) == set(Recipe.model_fields)
+    assert set(schema["properties"]) == {*Recipe.model_fields, "tournament"}
     assert schema["required"] == ["train", "env", "algorithm"]
 
 
@@ -213,7 +213,8 @@ def test_every_table_is_closed_but_for_the_arguments_of_envs():
     for path, node in nodes(recipe_schema()):
         if "object" in kinds(node) and "anyOf" not in node and node.get("additionalProperties") is not False:
             opened.add(path.rsplit(".", 1)[-1])
-    assert opened == {"kwargs", "algorithm"}  # [algorithm] is closed by each of its alternatives
+    # [algorithm] is closed by each of its alternatives, and the keys of a search space are those of recipes.
+    assert opened == {"kwargs", "algorithm", "search"}
     for branch in recipe_schema()["properties"]["algorithm"]["oneOf"]:
         assert branch["additionalProperties"] is False
 
@@ -233,6 +234,13 @@ def test_every_algorithm_is_an_alternative_under_its_own_name():
     assert sorted(name for group in names for name in group) == list(registry.configs())
     assert all("name" in branch["required"] for branch in algorithm["oneOf"])
     assert algorithm["properties"]["name"]["enum"] == list(registry.configs())
+
+
+@pytest.mark.parametrize("name", shipped.tournaments())
+def test_the_schema_takes_every_shipped_tournament(name):
+    recipe = tomli.loads(shipped.tournaments()[name].read_text())
+    assert accepts(recipe_schema(), recipe)
+    assert not accepts(recipe_schema(), {**recipe, "tournament": {**recipe["tournament"], "nosuch": 1}})
 
 
 @pytest.mark.parametrize("name", shipped.paths())
