@@ -110,7 +110,7 @@ def critics_seconds(width: int, batched: bool, members: int = 10) -> float:
     if batched:
         ensemble = QEnsemble(members, OBS + ACTIONS, (width, width), 1)
         optimizer = Optimizer({"critics": ensemble})
-        return seconds_of(lambda: optimizer.step((ensemble(inputs).squeeze(-1) - target).square().mean(1).sum(), 3e-4))
+        return seconds_of(lambda: optimizer.apply((ensemble(inputs).squeeze(-1) - target).square().mean(1).sum(), 3e-4))
     critics: list[nn.Module] = [mlp(OBS + ACTIONS, (width, width), 1, activation="relu") for _ in range(members)]
     optimizers = [torch.optim.Adam(critic.parameters(), 3e-4) for critic in critics]
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from erlcli.algorithms.config.ddpg import DDPGConfig, DeterministicConfig
-from erlcli.algorithms.h_term import h_term
+from erlcli.algorithms.h_term import draws, h_term
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, Supports
 from erlcli.core.encoders import actor_network, make_encoder, wants_encoder
@@ -132,9 +132,8 @@ class DDPG(OffPolicyAlgorithm):
             "target_actor": self.target_actor.module,
         }
         self._actor_loss = torch.zeros((), device=self.device)
-        draws = "algorithm.h_term: it draws trajectories" if self.h_term is not None else None
         self._critic_step = context.compiled("critics' step", type(self).critic_step)
-        self._actor_step = context.compiled("actor's step", type(self).actor_step, refusal=draws)
+        self._actor_step = context.compiled("actor's step", type(self).actor_step, refusal=draws(self.h_term))
 
     @classmethod
     def build_policy(cls, config: DeterministicConfig, context: Context) -> DeterministicPolicy:

@@ -28,3 +28,8 @@ def h_term(config: HTermConfig, context: Context, policy: Policy) -> HTerm | Non
         device=context.device,
     )
     return HTerm(HTermSettings(**config.model_dump(exclude={"enabled", "capacity"})), store, context.seed)
+
+
+def draws(term: HTerm | None) -> str | None:
+    """Why a step with this term can't be compiled; None where there is no term."""
+    return None if term is None else "algorithm.h_term: it draws trajectories"

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from erlcli.algorithms.config.sac import SoftConfig
 from erlcli.algorithms.ddpg import action_dim
-from erlcli.algorithms.h_term import h_term
+from erlcli.algorithms.h_term import draws, h_term
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, Supports
 from erlcli.core.distributions import StateTanhGaussian
@@ -137,9 +137,8 @@ class SoftActorCritic(OffPolicyAlgorithm):
         scalar = torch.zeros((), device=self.device)
         self._actor_metrics = dict(zip(ACTOR_METRICS, (scalar, scalar, self.temperature.alpha()), strict=True))
         inside = self.draws_inside()
-        trajectories = "algorithm.h_term: it draws trajectories" if self.h_term is not None else None
         self._critic_step = context.compiled("critics' step", type(self).critic_step, refusal=inside)
-        self._actor_step = context.compiled("actor's step", type(self).actor_step, refusal=trajectories or inside)
+        self._actor_step = context.compiled("actor's step", type(self).actor_step, refusal=draws(self.h_term) or inside)
 
     @classmethod
     def build_policy(cls, config: SoftConfig, context: Context) -> SquashedPolicy:

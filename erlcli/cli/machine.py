@@ -152,21 +152,14 @@ def judge_files(soft: int | None, hard: int | None) -> Finding:
 def compiler() -> Iterator[Finding]:
     """What makes machine code of gradient steps, and what it has made so far."""
     path, directory = toolchain.cxx(), toolchain.libraries()
-    made = [size for file in directory.glob("*/*.so") if (size := _size(file))]
-    details = {"compiler": path, "directory": str(directory), "libraries": len(made), "bytes": sum(made)}
+    made = len(list(directory.glob("*/*.so")))
+    details = {"compiler": path, "directory": str(directory), "libraries": made}
     if path is None:
         remedy = "install g++, or set CXX: training on a CPU is up to three times faster"
         yield Finding("compiler", "warn", "no C++ compiler: gradient steps are left to PyTorch", remedy, details)
         return
-    text = f"{path}; {len(made)} compiled step{'s' * (len(made) != 1)} in {directory}"
+    text = f"{path}; {made} compiled step{'s' * (made != 1)} in {directory}"
     yield Finding("compiler", "ok", text, details=details)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def gpus() -> Iterator[Finding]:

@@ -3,17 +3,16 @@
 On a CPU a step of a small network is mostly the overhead of its some hundred operations. TorchInductor makes loops of
 them that leave matrix products alone in between: a step of PPO on 64 rows through 64 x 64 takes a fifth of the time.
 Compiling takes a C++ compiler and some twenty seconds. What comes of it is a shared library, which the next run that
-does the same loads within a millisecond, without the compiler and without tracing.
+does the same loads within milliseconds, without the compiler and without tracing.
 
 What may be compiled is what `core.graphs` may capture, with two more limits: nothing is drawn in it (what is random is
 an argument), and all tensors that it reads or writes are arguments or can be reached from its owner by the names of
 attributes. A number of the recipe that is no schedule may be read as a Python number, since it is part of the library's
 name: a run with another number has another library.
 
-Steps are compiled on the way, so that it is the same step with its operations in another order: before a library is
-used for the first time, one step of it is compared with that of PyTorch. Rounding differs in the last digits, and with
-it everything that comes of it after thousands of steps: whether a run compiles is therefore decided by its recipe and
-the machine, never by time, and a library that is there already gives the bits that a new one does.
+Before a library is kept, a step of it is compared with PyTorch's. Rounding differs in the last digits, and with it
+everything that comes of it after thousands of steps. Whether a run compiles is therefore decided by its recipe and the
+machine, never by time, and a library that is there already gives the bits that a new one does.
 """
 
 from __future__ import annotations
@@ -31,21 +30,17 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from erlcli.core import machine_code
+from erlcli.core import machine_code, trees
 from erlcli.core.machine_code import Library
 from erlcli.core.schedule import Schedule
 
 
 class Owner(Protocol):
-    """Whose step it is.
-
-    Attributes:
-        config: numbers of the recipe; another object where one has changed.
-    """
+    """Whose step it is."""
 
     @property
     def config(self) -> BaseModel:
-        """See above."""
+        """Numbers of the recipe; another object where one has changed."""
 
 
 OwnerT = TypeVar("OwnerT", bound=Owner)
@@ -120,14 +115,20 @@ class Compiled(Generic[OwnerT, P]):
         self._config: object = None
         self._shapes: list[torch.Size] = []
         self._library: Library | None = None
-        self._path: Path | None = None  # its own
+        self._path: Path | None = None  # of the library
 
     def __call__(self, owner: OwnerT, *args: P.args, **kwargs: P.kwargs) -> tuple[Tensor, ...]:
-        """What the step returns."""
+        """What the step returns.
+
+        Raises:
+            TypeError: an argument is given by its name.
+        """
+        if kwargs:
+            raise TypeError("arguments of a step: expected by position, found by name")
         if self._compiler is None:
             return self._run(owner, *args, **kwargs)
         # Machine code takes it for granted how a tensor lies in memory, and asks nobody.
-        tensors = [t if t.is_contiguous() else t.contiguous() for t in machine_code.flat(args)]
+        tensors = [t if t.is_contiguous() else t.contiguous() for t in trees.tensors(args)]
         shapes = [t.shape[self._first :] for t in tensors]
         changed = shapes != self._shapes or self._config is not owner.config
         if self._library is None or changed:
@@ -147,23 +148,19 @@ class Compiled(Generic[OwnerT, P]):
         if path == self._path:  # what has changed is a schedule
             return self._library
         self._path = path
-        known = machine_code.reachable(owner)
-        with contextlib.suppress(OSError, ValueError, KeyError, RuntimeError):
-            return self._ready(Library.load(path, known))
-        try:
+        known = trees.named(owner)
+        library = Library.find(path, known)
+        if library is None:
             compiler.begin(self.name)
-            return self._ready(
-                machine_code.make(functools.partial(self._run, owner), args, tensors, self._first, path, known)
-            )
-        except Exception as error:
-            # Whatever it was, the step itself can do without; a fault of the step's own shows itself again at once.
-            self._compiler = None
-            compiler.tell(self.name, str(error).strip().partition("\n")[0] or type(error).__name__)
-            return None
-
-    def _ready(self, library: Library) -> Library:
-        if self._compiler is not None:
-            self._compiler.tell(self.name, None)
+            step = functools.partial(self._run, owner)
+            try:
+                library = machine_code.make(step, args, tensors, self._first, path, known)
+            except Exception as error:
+                # Whatever it was, the step itself can do without; a fault of its own shows itself again at once.
+                self._compiler = None
+                compiler.tell(self.name, str(error).strip().partition("\n")[0] or type(error).__name__)
+                return None
+        compiler.tell(self.name, None)
         return library
 
     def _key(self, owner: object, tensors: list[Tensor]) -> str:
@@ -197,7 +194,7 @@ def _settings(config: object) -> object:
 
 @functools.cache
 def _machine() -> tuple[str, ...]:
-    """What machine code depends on beside the step: this code, PyTorch, the processor and the compiler."""
+    """What machine code depends on beside the step: this code, PyTorch and the processor."""
     digest = hashlib.sha256()
     for path in sorted((*_PACKAGE.glob("core/*.py"), *_PACKAGE.glob("algorithms/**/*.py"))):
         digest.update(path.read_bytes())

@@ -16,11 +16,12 @@ A function is run as it is where there is no GPU, so that there is one way throu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
+
+from erlcli.core import trees
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,7 +124,7 @@ class Captured(Generic[P, R]):
         """What the function returns; tensors in it are overwritten by the next call."""
         if self._recorder is None:
             return self._run(*args, **kwargs)
-        addresses = tuple(_addresses((args, kwargs)))
+        addresses = tuple(tensor.data_ptr() for tensor in trees.tensors((args, kwargs)))
         if addresses != self._addresses:
             self.forget()
             self._addresses = addresses
@@ -179,17 +180,3 @@ class Graphs:
             self._tell(name, refusal)
             recorder = None
         return Captured(name, run, recorder, generators, self._tell)
-
-
-def _addresses(value: object) -> Iterator[int]:
-    """Where the tensors in (nested) objects, dicts, lists and tuples are."""
-    if isinstance(value, Tensor):
-        yield value.data_ptr()
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _addresses(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _addresses(inner)
-    elif hasattr(value, "__dict__"):
-        yield from _addresses(vars(value))

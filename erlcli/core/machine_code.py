@@ -16,13 +16,14 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from erlcli.core import trees
 from erlcli.core.toolchain import cxx
 
 OPTIONS: dict[str, Any] = {
@@ -32,7 +33,7 @@ OPTIONS: dict[str, Any] = {
     "cpp.vec_isa_ok": True,  # what the processor says, without a program that tries it
     "compile_threads": 1,  # no processes that stay
 }
-LARGEST = 2**28  # bytes of a tensor that a step works on: not those of a replay
+LARGEST = 2**26  # bytes of a tensor that a step works on; most of a replay's have more, and are not copied
 TOLERANCE = 1e-3  # of a tensor that a step has changed, relative to the largest number in it
 KEPT_DAYS = 90  # of a library that nobody uses
 SCRATCH = "making-"
@@ -78,6 +79,14 @@ class Library:
         self._runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path / self.CODE), 1)
 
     @classmethod
+    def find(cls, path: Path, known: dict[str, Tensor]) -> Library | None:
+        """From its directory; None where it isn't there, or is damaged."""
+        try:
+            return cls.load(path, known)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+            return None
+
+    @classmethod
     def load(cls, path: Path, known: dict[str, Tensor]) -> Library:
         """From its directory; what is wrong with it raises what it will."""
         rows = json.loads((path / cls.PLACES).read_text())
@@ -115,8 +124,8 @@ def make(
     with (path.parent / f"{path.name}.lock").open("w") as lock:
         with contextlib.suppress(OSError):  # where files can't be locked, each process compiles for itself
             fcntl.flock(lock, fcntl.LOCK_EX)
-        with contextlib.suppress(OSError, ValueError, KeyError, RuntimeError):
-            return Library.load(path, known)  # another process has just made it
+        if (found := Library.find(path, known)) is not None:
+            return found  # another process has just made it
         if cxx() is None:
             raise RuntimeError("no C++ compiler here: install g++, or set CXX")
         module, inputs, places = _traced(run, args, tensors, first, known)
@@ -126,7 +135,11 @@ def make(
             made.mkdir()
             _compile(module, inputs, Path(scratch)).rename(made / Library.CODE)
             (made / Library.PLACES).write_text(json.dumps([vars(place) for place in places]))
-            _compare(Library.load(made, known), run, args, tensors)
+            library = Library.load(made, known)
+            _compare(library, run, args, tensors)
+            if first and len(tensors[0]) > 2:  # nor may what varies have been taken for what it was in the example
+                fewer = [t[:-1] for t in tensors]
+                _compare(library, run, trees.rebuilt(tuple(args), iter(fewer)), fewer)
             shutil.rmtree(path, ignore_errors=True)  # what could not be loaded
             made.rename(path)
         return Library.load(path, known)
@@ -180,9 +193,8 @@ def _traced(
         symbols: Any = StatelessSymbolicContext(dynamic_sizes=varies)
         fakes.append(mode.from_tensor(tensor, source=ConstantSource(f"argument{i}"), symbolic_context=symbols))
 
-    def flat(*flat_args: Tensor) -> tuple[Tensor, ...]:
-        rest = iter(flat_args)
-        return run(*(_rebuilt(arg, rest) for arg in args))
+    def flat(*replacements: Tensor) -> tuple[Tensor, ...]:
+        return run(*trees.rebuilt(tuple(args), iter(replacements)))
 
     # Operations on nothing but the owner's tensors, such as counting a step, are really done.
     with _unchanged(known.values()):
@@ -276,54 +288,3 @@ def _whole(tensor: Tensor) -> Tensor:
     base = tensor.detach()
     size = base.untyped_storage().nbytes() // base.element_size()
     return base.as_strided((size,), (1,), 0)
-
-
-def flat(value: object) -> Iterator[Tensor]:
-    """The tensors in arguments, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for inner in value:
-            yield from flat(inner)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from flat(getattr(value, field.name))
-    elif value is not None:
-        raise TypeError(f"argument of a compiled step: expected tensors, found {type(value).__name__}")
-
-
-def _rebuilt(value: Any, tensors: Iterator[Tensor]) -> Any:  # noqa: ANN401 - of the same type
-    """The argument with other tensors in it."""
-    if isinstance(value, Tensor):
-        return next(tensors)
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{f.name: _rebuilt(getattr(value, f.name), tensors) for f in fields(value)})
-    return value
-
-
-def reachable(owner: object) -> dict[str, Tensor]:
-    """The tensors of an object and of what it is made of, by the attributes that lead there."""
-    found: dict[str, Tensor] = {}
-    seen: set[int] = set()
-
-    def walk(path: str, value: object) -> None:
-        if id(value) in seen:
-            return
-        seen.add(id(value))
-        if isinstance(value, Tensor):
-            found[path] = value
-        elif isinstance(value, nn.Module):
-            for name, tensor in (*value.named_parameters(), *value.named_buffers()):
-                walk(f"{path}.{name}", tensor)
-        elif isinstance(value, dict):
-            for name, inner in value.items():
-                walk(f"{path}.{name}", inner)
-        elif isinstance(value, (list, tuple)):
-            for i, inner in enumerate(value):
-                walk(f"{path}.{i}", inner)
-        elif hasattr(value, "__dict__") and (value is owner or type(value).__module__.startswith("erlcli.")):
-            for name, inner in vars(value).items():
-                walk(f"{path}.{name}" if path else name, inner)
-
-    walk("", owner)
-    return found

@@ -73,18 +73,13 @@ class Optimizer:
         """A step size that can change under a graph that was captured, of the type that Adam's kernel takes."""
         return torch.zeros((), dtype=torch.float32 if device.type == "cuda" else torch.float64, device=device)
 
-    def step(self, loss: Tensor, learning_rate: float | Tensor) -> None:
-        """One gradient step on a scalar loss."""
-        self.apply(loss, learning_rate)
-        self.count(1)
-
     def count(self, steps: int) -> None:
         """Steps were taken by `apply`."""
         self.updates += steps
         self._norms += steps
 
     def apply(self, loss: Tensor, learning_rate: float | Tensor) -> None:
-        """The part of a step that is work on the device, which can be captured or compiled."""
+        """One gradient step on a scalar loss: work on the device alone, to be captured or compiled; see `count`."""
         if tracing():
             self._apply_formula(loss, learning_rate)
             return
@@ -127,9 +122,10 @@ class Optimizer:
             mean_decay, square_decay = self.betas
             self.exp_avg.lerp_(grad, 1.0 - mean_decay)
             self.exp_avg_sq.mul_(square_decay).addcmul_(grad, grad, value=1.0 - square_decay)
-            rate = learning_rate / (1.0 - mean_decay**self.adam_steps)
-            root = (1.0 - square_decay**self.adam_steps).sqrt()
-            self.flat.sub_(rate.to(self.flat.dtype) * self.exp_avg / (self.exp_avg_sq.sqrt() / root + self.eps))
+            steps = self.adam_steps.double()  # as the kernel has it: 1 - 0.999 has few digits left
+            rate = (learning_rate / (1.0 - mean_decay**steps)).to(self.flat.dtype)
+            root = (1.0 - square_decay**steps).sqrt().to(self.flat.dtype)
+            self.flat.sub_(rate * self.exp_avg / (self.exp_avg_sq.sqrt() / root + self.eps))
             self._norm_sum += norm
             torch.maximum(self._worst_norm, norm, out=self._worst_norm)
 

@@ -183,7 +183,7 @@ class EngineSection(Section):
         "auto",
         description="Gradient steps as machine code on a CPU, which is several times faster for small networks. on "
         "compiles them before the first one, once for a recipe on a machine; auto does if the budget pays that back "
-        "twice; off leaves them to PyTorch. Nothing on a GPU.",
+        "twice, and not for members of a tournament; off leaves them to PyTorch. Nothing on a GPU.",
     )
     threads: Count | Auto = Field("auto", description="CPU threads of the learner's tensor operations.")
     env_threads: Count | Auto = Field("auto", description="CPU threads of envpool, per process.")

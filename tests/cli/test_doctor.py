@@ -160,6 +160,21 @@ def test_disk(tmp_path, free, writable, status):
     assert finding.status == status and str(tmp_path) in finding.message
 
 
+def test_the_compiler_of_gradient_steps(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", sys.executable)  # something that is there
+    (finding,) = machine.compiler()
+    folder = tmp_path / "erl" / "compiled"
+    assert finding.status == "ok" and finding.message == f"{sys.executable}; 0 compiled steps in {folder}"
+    (folder / "key").mkdir(parents=True)
+    (folder / "key" / "step.so").touch()
+    (finding,) = machine.compiler()
+    assert finding.message == f"{sys.executable}; 1 compiled step in {folder}"
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    (finding,) = machine.compiler()
+    assert finding.status == "warn" and "install g++" in finding.remedy
+
+
 def test_shared_memory_and_open_files():
     assert machine.judge_shm(GIB // 16, GIB // 16).status == "warn"  # what docker gives
     assert machine.judge_shm(8 * GIB, 8 * GIB).status == "ok"

@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 
 from erlcli.algorithms.config.dqn import DQNConfig
 from erlcli.algorithms.config.ppo import PPOConfig
-from erlcli.core import machine_code
+from erlcli.core import machine_code, trees
 from erlcli.core.compiled import Compiler
 from erlcli.core.machine_code import Library, tracing
 from erlcli.core.optim import Optimizer
@@ -192,20 +194,18 @@ def test_a_refusal_is_told_and_nothing_without_a_directory_is():
     told, fit = [], Fit()
     Compiler(None, lambda name, reason: told.append(reason)).compile("step", Fit.step, refusal="no")(fit, rows(4))
     assert told == [] and int(fit.seen) == 1
-    compiler = Compiler(machine_code.Path("/nowhere"), lambda name, reason: told.append(reason))
+    compiler = Compiler(Path("/nowhere"), lambda name, reason: told.append(reason))
     compiler.compile("step", Fit.step, refusal="it draws")(fit, rows(4))
     assert told == ["it draws"] and int(fit.seen) == 2
 
 
 def key_of(config, tmp_path, facts=(), rows_vary=False, example=None):
     """The name of the library that a step of an owner with this config would have."""
-    fit, found = Fit(), []
+    fit = Fit()
     fit.config = config
     step = Compiler(tmp_path).compile("step", Fit.step, facts, rows_vary=rows_vary)
-    tensors = list(machine_code.flat([example or rows(8)]))
     step._config = config
-    found.append(step._key(fit, tensors))
-    return found[0]
+    return step._key(fit, list(trees.tensors([example or rows(8)])))
 
 
 def test_a_library_is_known_by_all_that_decides_what_it_does(tmp_path, monkeypatch):
@@ -236,6 +236,6 @@ def test_old_libraries_and_what_killed_compilers_left_are_removed(tmp_path):
     for name, days in (("used", 80), ("unused", 100), ("making-new", 0.5), ("making-old", 2)):
         (tmp_path / name).mkdir()
         (tmp_path / name / Library.CODE).touch()
-        os.utime(tmp_path / name, (0, machine_code.time.time() - days * 86400))
+        os.utime(tmp_path / name, (0, time.time() - days * 86400))
     machine_code._forget_old(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["making-new", "used"]

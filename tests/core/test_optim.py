@@ -27,13 +27,19 @@ def loss_of(model, i):
     return (model(x) - y).square().mean()
 
 
+def take(optimizer, loss, rate):
+    """One step."""
+    optimizer.apply(loss, rate)
+    optimizer.count(1)
+
+
 def weights(model):
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).clone()
 
 
 def train(model, optimizer, steps, rate=lambda i: 3e-3):
     for i in steps:
-        optimizer.step(loss_of(model, i), rate(i))
+        take(optimizer, loss_of(model, i), rate(i))
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 0.5, 1e-3, 1e6])
@@ -45,7 +51,7 @@ def test_equals_torch_adam_with_clip_grad_norm(max_grad_norm, eps):
     norms = []
     for i in range(50):
         rate = 1e-2 * (1 - i / 50)
-        optimizer.step(loss_of(ours, i), rate)
+        take(optimizer, loss_of(ours, i), rate)
         adam.zero_grad()
         loss_of(theirs, i).backward()
         norms.append(nn.utils.clip_grad_norm_(theirs.parameters(), max_grad_norm or float("inf")))
@@ -63,7 +69,7 @@ def test_several_modules_learn_together_and_unused_parameters_stay():
     before = weights(idle)
     start = (loss_of(first, 0) + loss_of(second, 0)).item()
     for _ in range(60):
-        optimizer.step(loss_of(first, 0) + loss_of(second, 0), 1e-2)
+        take(optimizer, loss_of(first, 0) + loss_of(second, 0), 1e-2)
     assert (loss_of(first, 0) + loss_of(second, 0)).item() < start * 0.9
     assert torch.equal(weights(idle), before)
 
@@ -80,8 +86,8 @@ def test_gradients_do_not_pile_up():
     once, twice = net(), net()
     first, second = Optimizer({"net": once}), Optimizer({"net": twice})
     twice(batch(9)[0]).sum().backward()  # left over from something else
-    first.step(loss_of(once, 0), 1e-2)
-    second.step(loss_of(twice, 0), 1e-2)
+    take(first, loss_of(once, 0), 1e-2)
+    take(second, loss_of(twice, 0), 1e-2)
     assert torch.equal(weights(once), weights(twice))
 
 
@@ -89,18 +95,18 @@ def test_mean_grad_norm_is_of_the_steps_since_the_last_call():
     model = nn.Linear(1, 1, bias=False)
     optimizer = Optimizer({"net": model}, max_grad_norm=0.1)
     for slope in (1.0, 3.0):
-        optimizer.step((model.weight * slope).sum(), 1e-3)
+        take(optimizer, (model.weight * slope).sum(), 1e-3)
     assert float(optimizer.mean_grad_norm()) == pytest.approx(2.0)  # before clipping
-    optimizer.step((model.weight * 7.0).sum(), 1e-3)
+    take(optimizer, (model.weight * 7.0).sum(), 1e-3)
     assert float(optimizer.mean_grad_norm()) == pytest.approx(7.0)
 
 
 def test_a_norm_that_was_read_does_not_change_later():
     model = nn.Linear(1, 1, bias=False)
     optimizer = Optimizer({"net": model})
-    optimizer.step((model.weight * 2.0).sum(), 1e-3)
+    take(optimizer, (model.weight * 2.0).sum(), 1e-3)
     norm = optimizer.mean_grad_norm()
-    optimizer.step((model.weight * 50.0).sum(), 1e-3)
+    take(optimizer, (model.weight * 50.0).sum(), 1e-3)
     assert float(norm) == pytest.approx(2.0)
 
 
@@ -170,10 +176,10 @@ def test_a_gradient_that_is_no_number_is_named(bad, max_grad_norm):
         x = torch.ones(1, 2)
         return model["good"](x).sum() + (model["bad"](x) * factor).sum()
 
-    optimizer.step(loss(1.0), 1e-3)
+    take(optimizer, loss(1.0), 1e-3)
     optimizer.check_finite()
-    optimizer.step(loss(bad), 1e-3)
-    optimizer.step(loss(1.0), 1e-3)  # found even if later gradients would be fine again
+    take(optimizer, loss(bad), 1e-3)
+    take(optimizer, loss(1.0), 1e-3)  # found even if later gradients would be fine again
     with pytest.raises(DivergedError) as caught:
         optimizer.check_finite()
     assert caught.value.exit_code == 4
@@ -221,8 +227,8 @@ def test_a_step_size_on_the_device_is_as_good_as_a_number():
     for i in range(5):
         number = 3e-3 / (i + 1)
         rate.fill_(number)
-        one.step(loss_of(first, i), number)
-        two.step(loss_of(second, i), rate)
+        take(one, loss_of(first, i), number)
+        take(two, loss_of(second, i), rate)
     assert torch.equal(weights(first), weights(second))
 
 
@@ -236,5 +242,5 @@ class TwiceTheGradient(Collective):
 def test_gradients_are_averaged_before_the_norm_is_taken():
     model = nn.Linear(1, 1, bias=False)
     optimizer = Optimizer({"net": model}, max_grad_norm=1.0, collective=TwiceTheGradient())
-    optimizer.step((model.weight * 3.0).sum(), 1e-3)
+    take(optimizer, (model.weight * 3.0).sum(), 1e-3)
     assert float(optimizer.mean_grad_norm()) == pytest.approx(6.0)

@@ -123,7 +123,7 @@ def test_gradient_of_two_equals_that_of_one_with_the_joined_batch(together, draw
         net = nn.Linear(3, 1)
         optimizer = Optimizer({"net": net}, max_grad_norm=0.5, collective=group)
         for _ in range(3):
-            optimizer.step((net(x[rows]) - y[rows]).square().mean(), 1e-2)
+            optimizer.apply((net(x[rows]) - y[rows]).square().mean(), 1e-2)
         return optimizer.flat.clone(), optimizer.grad.clone(), optimizer.mean_grad_norm()
 
     expected = steps(Collective(), slice(None))
@@ -137,7 +137,7 @@ def test_gradient_of_two_equals_that_of_one_with_the_joined_batch(together, draw
         net, rows = nets[group.rank], halves[group.rank]
         optimizer = Optimizer({"net": net}, max_grad_norm=0.5, collective=group)
         for _ in range(3):
-            optimizer.step((net(x[rows]) - y[rows]).square().mean(), 1e-2)
+            optimizer.apply((net(x[rows]) - y[rows]).square().mean(), 1e-2)
         return optimizer.flat.clone(), optimizer.grad.clone(), optimizer.mean_grad_norm()
 
     one, two = together(body)
@@ -152,7 +152,7 @@ def test_gradient_by_hand(together):
     def body(group):
         net = nn.Linear(1, 1, bias=False)
         optimizer = Optimizer({"net": net}, collective=group)
-        optimizer.step(net(torch.tensor([[1.0 + 2.0 * group.rank]])).sum(), 1e-3)
+        optimizer.apply(net(torch.tensor([[1.0 + 2.0 * group.rank]])).sum(), 1e-3)
         return optimizer.grad.tolist()
 
     assert together(body) == [[2.0], [2.0]]

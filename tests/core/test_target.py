@@ -36,7 +36,7 @@ def test_it_moves_a_share_of_the_way():
 
 def test_it_sees_the_optimisers_steps_and_what_is_loaded():
     online, optimizer, target = make()
-    optimizer.step(online(torch.ones(2, 3)).sum(), 0.1)
+    optimizer.apply(online(torch.ones(2, 3)).sum(), 0.1)
     target.update(1.0)
     assert torch.equal(target.flat, optimizer.flat)
     other = make()[2]
