@@ -188,9 +188,7 @@ class OffPolicyAlgorithm(Algorithm):
         many = 1 if self.replay.priorities is not None else max(1, DRAWN_BYTES // (size * self.replay.drawn_bytes))
         while due:
             count = min(due, many)
-            drawn = self._scaled(self.replay.sample(count * size, self._draws))
-            for i in range(count):
-                yield drawn.rows(slice(i * size, (i + 1) * size))
+            yield from self._scaled(self.replay.sample(count * size, self._draws)).parts(size)
             due -= count
 
     def _scaled(self, batch: Transitions) -> Transitions:

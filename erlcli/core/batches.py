@@ -46,10 +46,16 @@ class Batch:
     mask: Tensor | None = None  # (B, C) bool, the legal choices; None where all are
     packing: Packing | None = None  # of a minibatch of sequences
 
-    def rows(self, index: Tensor | slice) -> Batch:
-        """The chosen rows: a copy for a tensor of indices, views for a slice."""
+    def rows(self, index: Tensor) -> Batch:
+        """A copy of the chosen rows."""
         tensors: dict[str, Any] = {name: getattr(self, name)[index] for name in TENSORS}
         return Batch(**tensors, mask=self.mask[index] if self.mask is not None else None)
+
+    def parts(self, sizes: list[int]) -> Iterator[Batch]:
+        """Views of as many rows as `sizes` says, one after the other."""
+        names = TENSORS if self.mask is None else (*TENSORS, "mask")
+        columns = (getattr(self, name).split(sizes) for name in names)
+        return (Batch(*tensors) for tensors in zip(*columns, strict=True))
 
 
 @dataclass(frozen=True)
@@ -85,9 +91,8 @@ def minibatches(batch: Batch, count: int, order: Tensor, recurrence: Recurrence 
     elif recurrence is None:
         # In minibatches that differ by at most one row.
         rows = len(order)
-        shuffled = batch.rows(order)
-        for start, stop in itertools.pairwise(rows * i // count for i in range(count + 1)):
-            yield shuffled.rows(slice(start, stop))
+        ends = itertools.pairwise(rows * i // count for i in range(count + 1))
+        yield from batch.rows(order).parts([stop - start for start, stop in ends])
     else:
         for numbers in recurrence.sequences.parts(count, order):
             index, sizes, sorted_numbers = recurrence.sequences.pack(numbers)

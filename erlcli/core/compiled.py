@@ -39,8 +39,8 @@ class Owner(Protocol):
     """Whose step it is."""
 
     @property
-    def config(self) -> BaseModel:
-        """Numbers of the recipe; another object where one has changed."""
+    def config(self) -> BaseModel | None:
+        """Numbers of the recipe, if it is made from one; another object where one has changed."""
 
 
 OwnerT = TypeVar("OwnerT", bound=Owner)

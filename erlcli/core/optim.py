@@ -117,14 +117,14 @@ class Optimizer:
             grad = torch.cat([g.reshape(-1) for g in each])
             norm = torch.linalg.vector_norm(grad)
             if self.max_grad_norm is not None:
-                grad = grad * torch.fmin(self.max_grad_norm / (norm + 1e-6), self._one)
+                grad = grad * _once(torch.fmin(self.max_grad_norm / (norm + 1e-6), self._one))
             self.adam_steps += 1
             mean_decay, square_decay = self.betas
             self.exp_avg.lerp_(grad, 1.0 - mean_decay)
             self.exp_avg_sq.mul_(square_decay).addcmul_(grad, grad, value=1.0 - square_decay)
             steps = self.adam_steps.double()  # as the kernel has it: 1 - 0.999 has few digits left
-            rate = (learning_rate / (1.0 - mean_decay**steps)).to(self.flat.dtype)
-            root = (1.0 - square_decay**steps).sqrt().to(self.flat.dtype)
+            rate = _once((learning_rate / (1.0 - mean_decay**steps)).to(self.flat.dtype))
+            root = _once((1.0 - square_decay**steps).sqrt().to(self.flat.dtype))
             self.flat.sub_(rate * self.exp_avg / (self.exp_avg_sq.sqrt() / root + self.eps))
             self._norm_sum += norm
             torch.maximum(self._worst_norm, norm, out=self._worst_norm)
@@ -195,3 +195,12 @@ def _parameters(modules: dict[str, nn.Module]) -> tuple[list[str], list[nn.Param
     )
     pairs = list(named)
     return [name for name, _ in pairs], [p for _, p in pairs]
+
+
+def _once(number: Tensor) -> Tensor:
+    """A scalar that compiled code works out once and keeps in memory, not anew in each round of a loop that needs it.
+
+    TorchInductor puts whatever is elementwise into the loop that reads it, powers of a double too, which then take ten
+    times as long as all the rest; but what is viewed by its strides has to be in memory.
+    """
+    return number.as_strided((), ())

@@ -20,6 +20,7 @@ n-step sum. A flat index is row * N + environment.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -58,9 +59,10 @@ class Transitions:
     weight: Tensor
     index: Tensor
 
-    def rows(self, chosen: slice) -> Transitions:
-        """Some of the rows, as views."""
-        return Transitions(*(getattr(self, f.name)[chosen] for f in fields(self)))
+    def parts(self, rows: int) -> Iterator[Transitions]:
+        """Views of `rows` rows each, one after the other."""
+        columns = (getattr(self, f.name).split(rows) for f in fields(self))
+        return (Transitions(*tensors) for tensors in zip(*columns, strict=True))
 
 
 @dataclass(frozen=True)

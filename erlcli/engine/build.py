@@ -9,12 +9,13 @@ import torch
 
 from erlcli.algorithms import registry
 from erlcli.core import matmul, toolchain
+from erlcli.core.actor import Actor
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
 from erlcli.core.collective import ALONE, Collective
 from erlcli.core.compiled import Compiler
 from erlcli.core.cpus import usable_cpus
 from erlcli.core.graphs import CudaRecorder, Graphs
-from erlcli.core.policy import Policy
+from erlcli.core.policy import Policy, VectorPolicy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec
 from erlcli.engine.memory import ReplayNeed
@@ -197,8 +198,8 @@ def graphs(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Graphs:
 
 
 def compiler(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Compiler:
-    """What compiles the run's gradient steps, if it is to be; events tell what became of them."""
-    if device.type != "cpu" or recipe.engine.compile != "on":  # auto is resolved when a run is prepared
+    """What compiles the run's steps, if it is to be; events tell what became of them."""
+    if device.type != "cpu" or recipe.engine.compile not in ("on", "updates"):  # auto is resolved before a run
         return Compiler()
 
     def tell(name: str, reason: str | None) -> None:
@@ -208,6 +209,17 @@ def compiler(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Compi
         events.write("compile", f"compiling the {name}, once for this recipe on this machine")
 
     return Compiler(toolchain.libraries(), tell, begin)
+
+
+def actor(recipe: AnyRecipe, policy: Policy, compiler: Compiler) -> Actor:
+    """What acts for a policy in the learner's own process, compiled with `engine.compile = "on"`."""
+    refusal = None
+    if not policy.plain:
+        refusal = "the policy obeys masks, or remembers"
+    elif isinstance(policy, VectorPolicy) and policy.raw:
+        refusal = "network.encoder: its time goes into convolutions"
+    wanted = compiler if recipe.engine.compile == "on" else None
+    return Actor(policy, recipe.algorithm, wanted, (recipe.network, recipe.normalize), refusal)
 
 
 def configure_cuda(recipe: AnyRecipe, device: torch.device) -> None:

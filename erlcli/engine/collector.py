@@ -5,6 +5,7 @@ Dimension letters: T time steps, N environments.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from erlcli.core.actor import Actor
 from erlcli.core.graphs import Graphs
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
@@ -68,6 +70,21 @@ class Timing:
     act: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where one time step of a rollout goes, as views: a copy of several tensors at once costs little more than of one.
+
+    Attributes:
+        obs: (N, *obs) acted upon.
+        acting: for the action and, in the order of the policy's `extras`, what is beside it.
+        step: for what the environments give, as `Collector` lists it.
+    """
+
+    obs: Tensor
+    acting: list[Tensor]
+    step: list[Tensor]
+
+
 class Buffers:
     """One rollout's tensors, or the columns of one worker in them.
 
@@ -120,6 +137,22 @@ class Buffers:
             self.next_obs,
         )
 
+    @functools.cached_property
+    def rows(self) -> list[Row]:
+        """One for each time step, made once."""
+        acting = [self.action, *self.extras.values()]
+        step = [self.obs[1:], self.reward, self.terminated, self.truncated, self.valid]
+        if self.game is not None:
+            step += [self.game.reward, self.game.over]
+        if self.next_obs is not None:
+            step.append(self.next_obs)
+        observed = self.obs[:-1].unbind()
+        columns = zip(*(t.unbind() for t in (*acting, *step)), strict=True)
+        return [
+            Row(obs, list(row[: len(acting)]), list(row[len(acting) :]))
+            for obs, row in zip(observed, columns, strict=True)
+        ]
+
     @property
     def game(self) -> Game | None:
         """Views of what the game says itself; None where that is what is trained on."""
@@ -168,6 +201,7 @@ class Collector:
         first_index: index of the first environment among those of all workers.
         on_step: called before each env step with what comes next; may raise to end the rollout.
         graphs: captures rollouts.
+        actor: acts for the policy where an observation is all that it acts on.
     """
 
     def __init__(
@@ -178,7 +212,9 @@ class Collector:
         first_index: int,
         on_step: Callable[[str], None],
         graphs: Graphs | None = None,
+        actor: Actor | None = None,
     ) -> None:
+        self.actor = actor or Actor(policy)
         self.graphs = graphs or Graphs()
         self.env = env
         self.policy = policy
@@ -240,37 +276,25 @@ class Collector:
 
     def _take_steps(self, first: Tensor, into: Buffers) -> None:
         """What `collect` does, from the observations `first` (N, *obs) on, which become those after the last step."""
-        env, policy, clock = self.env, self.policy, time.perf_counter
+        env, policy, actor, clock = self.env, self.policy, self.actor, time.perf_counter
         noise = policy.rollout_noise(self.length, env.spec.num_envs, self.generator, env.spec.device)
-        obs, action, reward = into.obs, into.action, into.reward
-        extras, game, following = list(into.extras.items()), into.game, into.next_obs
         finals = [0] * env.spec.num_envs
         plain, mask, state = policy.plain, self._mask, self._begin(into)
-        obs[0].copy_(first)
-        for t in range(self.length):
+        into.obs[0].copy_(first)
+        for t, row in enumerate(into.rows):
             if plain:
-                chosen, beside = policy.act(obs[t], noise[t])
+                chosen, *beside = actor(row.obs, noise[t])
             else:
                 if into.mask is not None and mask is not None:
                     into.mask[t].copy_(mask)
-                chosen, beside, state = policy.step(obs[t], noise[t], mask, state)
-            action[t].copy_(chosen)
-            for name, buffer in extras:
-                buffer[t].copy_(beside[name])
+                chosen, extras, state = policy.step(row.obs, noise[t], mask, state)
+                beside = [extras[name] for name in into.extras]
+            torch._foreach_copy_(row.acting, [chosen, *beside])
             self.on_step("env step")
             before = clock()
             step = env.step(chosen)
             self._in_env += clock() - before
-            obs[t + 1].copy_(step.obs)
-            reward[t].copy_(step.reward)
-            into.terminated[t].copy_(step.terminated)
-            into.truncated[t].copy_(step.truncated)
-            into.valid[t].copy_(step.valid)
-            if step.game is not None and game is not None:
-                game.reward[t].copy_(step.game.reward)
-                game.over[t].copy_(step.game.over)
-            if step.next_obs is not None and following is not None:
-                following[t].copy_(step.next_obs)
+            torch._foreach_copy_(row.step, _given(step))
             if step.final_obs is not None:
                 into.keep_finals(step.final_obs, t, finals)
             if not plain:
@@ -281,7 +305,7 @@ class Collector:
             self._state.copy_(state)
         if into.final_count is not None:
             into.final_count.copy_(torch.tensor(finals))
-        first.copy_(obs[self.length])
+        first.copy_(into.obs[self.length])
 
     def _begin(self, into: Buffers) -> Tensor | None:
         """The state to act from, which is noted."""
@@ -303,3 +327,13 @@ class Collector:
         if step.final_obs is not None:
             self._fresh[list(step.final_obs)] = True
         state.masked_fill_(self._fresh.unsqueeze(-1), 0.0)
+
+
+def _given(step: Step) -> list[Tensor]:
+    """What a step gives, in the order of `Row.step`."""
+    given = [step.obs, step.reward, step.terminated, step.truncated, step.valid]
+    if step.game is not None:
+        given += [step.game.reward, step.game.over]
+    if step.next_obs is not None:
+        given.append(step.next_obs)
+    return given

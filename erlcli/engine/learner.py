@@ -6,6 +6,7 @@ MEMBER is that of `member.Member.to_argument`: which one it is of how many learn
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -154,7 +155,8 @@ def assemble(
         beat.progress("env make")
         position = PositionLog(layout.position(name_of(rank)))
         first, restarts = rank * num_envs, engine.max_restarts
-        sampler = InlineSampler(config, length, beat, events, stop, restarts, position, first, graphs)
+        actor = functools.partial(build.actor, recipe, compiler=compiler)
+        sampler = InlineSampler(config, length, beat, events, stop, restarts, position, first, graphs, actor)
         beat.progress("building")
         spec = sampler.spec
         algorithm = build.algorithm(recipe, spec, device, collective, graphs, compiler)

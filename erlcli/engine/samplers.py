@@ -6,6 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from erlcli.core.actor import Actor
 from erlcli.core.graphs import Graphs
 from erlcli.core.pages import zeros
 from erlcli.core.policy import Policy
@@ -115,6 +116,7 @@ class InlineSampler(Sampler):
         position: told of every call into an environment.
         first_index: number of its first environment within the run.
         graphs: captures rollouts.
+        actor: makes what acts for a policy.
     """
 
     def __init__(
@@ -128,13 +130,14 @@ class InlineSampler(Sampler):
         position: PositionLog | None = None,
         first_index: int = 0,
         graphs: Graphs | None = None,
+        actor: Callable[[Policy], Actor] = Actor,
     ) -> None:
         self.config = config
         self.length = length
         self.env = make_vec_env(config, position)
         self._position = position
         self._first_index = first_index
-        self._graphs = graphs
+        self._graphs, self._actor = graphs, actor
         self.spec = self.env.spec
         self.timing = Timing()
         self._beat = beat
@@ -152,7 +155,9 @@ class InlineSampler(Sampler):
         self._version, self._seed = version, seed
         policy = self._near(policy)
         if self._collector is None:
-            self._collector = Collector(self.env, policy, self.length, self._first_index, self._on_step, self._graphs)
+            self._collector = Collector(
+                self.env, policy, self.length, self._first_index, self._on_step, self._graphs, self._actor(policy)
+            )
             layout = rollout_layout(self.spec, policy, self.length, self.config.num_envs)
             device = self.spec.device
             self._buffers = Buffers({k: zeros(s, d, device) for k, (s, d) in layout.items()})

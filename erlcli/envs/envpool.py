@@ -12,6 +12,7 @@ Dimension letters: N environments.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -63,7 +64,12 @@ class EnvpoolVecEnv:
         self._map = ActionMap(self.spec.action)
         self._pool: Any = None
         self._seed = 0
-        self._ended = np.zeros(config.num_envs, dtype=bool)
+        self._ended, self._terminated, self._truncated, self._valid = np.zeros((4, config.num_envs), dtype=bool)
+        self._flags = (
+            torch.from_numpy(self._terminated),
+            torch.from_numpy(self._truncated),
+            torch.from_numpy(self._valid),
+        )
         self._steps = 0
 
     @staticmethod
@@ -115,23 +121,20 @@ class EnvpoolVecEnv:
         self._steps += 1
         self._position.note("step", None, self._seed, None, self._steps)
         obs, reward, terminated, truncated, info = self._pool.step(self._map(action).numpy())
-        if not np.isfinite(reward).all():
+        if not math.isfinite(reward.sum()) and not np.isfinite(reward).all():
             i = int(np.flatnonzero(~np.isfinite(reward))[0])
             raise self._failure(i, f"a reward of {reward[i]}")
-        valid = ~self._ended
+        np.logical_not(self._ended, out=self._valid)
+        np.logical_and(terminated, self._valid, out=self._terminated)
+        np.logical_and(truncated, self._valid, out=self._truncated)
+        np.logical_or(self._terminated, self._truncated, out=self._ended)
+        np.greater(self._truncated, self._terminated, out=self._truncated)  # both at once counts as terminated
         game = None
         if self.spec.games:
             over = (info["terminated"] != 0) | truncated
-            game = Game(torch.from_numpy(info["reward"].astype(np.float32)), torch.from_numpy(over & valid))
-        self._ended = (terminated | truncated) & valid
-        return Step(
-            torch.from_numpy(self._checked(obs)),
-            torch.from_numpy(reward.astype(np.float32, copy=False)),
-            torch.from_numpy(terminated & valid),
-            torch.from_numpy(truncated & valid & ~terminated),
-            torch.from_numpy(valid),
-            game=game,
-        )
+            game = Game(torch.from_numpy(info["reward"].astype(np.float32)), torch.from_numpy(over & self._valid))
+        rewards = torch.from_numpy(reward.astype(np.float32, copy=False))
+        return Step(torch.from_numpy(self._checked(obs)), rewards, *self._flags, game=game)
 
     def verify(self) -> None:
         """See `VecEnv.verify`; every step has looked."""
@@ -144,7 +147,7 @@ class EnvpoolVecEnv:
         obs = obs.astype(self.spec.obs.dtype, copy=False)
         if obs.dtype == np.uint8:
             return obs.reshape(len(obs), *self.spec.obs.shape)  # a single frame has an axis of 1 here
-        if not np.isfinite(obs.sum()):  # a sum of finite numbers may overflow: look again before blaming an env
+        if not math.isfinite(obs.sum()):  # a sum of finite numbers may overflow: look again before blaming an env
             bad = np.flatnonzero(~np.isfinite(obs.reshape(len(obs), -1)).all(axis=1))
             if len(bad):
                 raise self._failure(int(bad[0]), "a NaN or infinite observation")

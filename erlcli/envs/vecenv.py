@@ -45,6 +45,9 @@ class VecEnv(Protocol):
     def step(self, action: Tensor) -> Step:
         """Step with (N, *action) in the policy's own units.
 
+        Returns:
+            What happened, in tensors that are valid until the next call.
+
         Raises:
             EnvError: an environment failed.
         """

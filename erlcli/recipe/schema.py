@@ -179,11 +179,12 @@ class EngineSection(Section):
         description="Matrix products on a GPU: tf32 is faster and keeps 10 bits of a mantissa's 23, so that PPO's "
         "ratios no longer start at 1 exactly. Nothing on a CPU.",
     )
-    compile: Literal["auto", "on", "off"] = Field(
+    compile: Literal["auto", "on", "updates", "off"] = Field(
         "auto",
-        description="Gradient steps as machine code on a CPU, which is several times faster for small networks. on "
-        "compiles them before the first one, once for a recipe on a machine; auto does if the budget pays that back "
-        "twice, and not for members of a tournament; off leaves them to PyTorch. Nothing on a GPU.",
+        description="Machine code on a CPU, which is several times faster for small networks: of gradient steps "
+        "(updates), or of acting in the learner's own process too (on), compiled once for a recipe on a machine. auto "
+        "compiles what pays that back twice within the budget, and nothing for members of a tournament; off leaves "
+        "all to PyTorch. Nothing on a GPU.",
     )
     threads: Count | Auto = Field("auto", description="CPU threads of the learner's tensor operations.")
     env_threads: Count | Auto = Field("auto", description="CPU threads of envpool, per process.")

@@ -1,4 +1,4 @@
-"""Compiled, every algorithm learns what it learns without."""
+"""Compiled, every algorithm learns what it learns without, and acts as it does without."""
 
 import shutil
 
@@ -7,6 +7,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from erlcli.algorithms import registry
+from erlcli.core.actor import Actor
 from erlcli.core.compiled import Compiler
 from erlcli.engine import build
 
@@ -65,3 +66,23 @@ def test_it_learns_what_it_learns_without(name, make_run, tmp_path):
     assert wanted.keys() == got.keys()
     for key in wanted:
         torch.testing.assert_close(torch.as_tensor(got[key]), torch.as_tensor(wanted[key]), rtol=1e-3, atol=1e-4)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(registry.configs()))
+def test_it_acts_as_it_does_without(name, make_run, tmp_path):
+    told = {}
+    run = make_run(name, env_of(name), algorithm=SETTINGS, normalize={"obs": True}, engine={"compile": "on"})
+    with run.sampler() as (sampler, algorithm):
+        policy = algorithm.policy
+        plain, compiled = Actor(policy), build.actor(run.recipe, policy, Compiler(tmp_path, told.__setitem__))
+        sampler.restart(policy, 0, 1, 1000)
+        for _ in range(2):  # at random during the warm-up, and after it
+            rollout = sampler.recv()
+            noise = policy.rollout_noise(16, rollout.obs.shape[1], torch.Generator(), CPU)
+            for obs, drawn in zip(rollout.obs, noise, strict=False):
+                with torch.inference_mode():
+                    torch.testing.assert_close(compiled(obs, drawn), plain(obs, drawn))
+            algorithm.update(rollout, 0.5)
+    assert told == {"acting": None}

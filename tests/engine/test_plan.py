@@ -1,4 +1,4 @@
-"""When a run compiles its gradient steps."""
+"""When a run compiles its steps."""
 
 import pytest
 import torch
@@ -15,10 +15,10 @@ from erlcli.runs.writer import EventLog
 @pytest.mark.parametrize(
     ("recipe", "steps", "rows", "pays"),
     [
-        ("cartpole_ppo", 10 * 200_000 / 256, 256, False),
-        ("bipedal_ppo", 10 * 3_000_000 / 1024, 1024, True),
-        ("cartpole_dqn", 49_000 / 2, 128, False),
-        ("halfcheetah_sac", 95_000, 256, True),
+        ("cartpole_ppo", 10 * 200_000 / 256, 256, "off"),
+        ("bipedal_ppo", 10 * 3_000_000 / 1024, 1024, "updates"),
+        ("cartpole_dqn", 49_000 / 2, 128, "off"),
+        ("halfcheetah_sac", 95_000, 256, "updates"),
         ("cartpole_a2c", None, None, None),
         ("cartpole_pqn", None, None, None),
     ],
@@ -29,8 +29,13 @@ def test_it_does_where_the_budget_pays_it_back(recipe, steps, rows, pays):
     if steps is not None:
         assert algorithm.gradient_steps(total, envs) == pytest.approx(steps) and algorithm.rows(envs) == rows
         assert compiles(made) == pays
-    name = "on" if compiles(made) else "off"
-    assert resolve(made, "gymnasium").engine.compile == name
+    assert resolve(made, "gymnasium").engine.compile == compiles(made)
+
+
+@pytest.mark.parametrize(("envs", "workers", "pays"), [(32, 0, "on"), (128, 0, "updates"), (32, 2, "updates")])
+def test_acting_compiles_where_many_steps_are_its_own(envs, workers, pays):
+    budget, made = 4_000_000, [f"env.num_envs={envs}", f"engine.workers={workers}"]
+    assert compiles(load("bipedal_ppo", [*made, f"train.total_steps={budget}"])) == pays
 
 
 def test_one_step_a_rollout_is_counted_as_such():
@@ -40,15 +45,23 @@ def test_one_step_a_rollout_is_counted_as_such():
     assert made.algorithm.gradient_steps(10 * rows, made.env.num_envs) == 10
 
 
-@pytest.mark.parametrize("wanted", ["on", "off"])
+@pytest.mark.parametrize("wanted", ["on", "updates", "off"])
 def test_what_the_recipe_says_is_done(wanted):
     for budget in (1000, 10**9):
         made = load("cartpole_ppo", [f"engine.compile={wanted}", f"train.total_steps={budget}"])
         assert resolve(made, "gymnasium").engine.compile == wanted
 
 
-@pytest.mark.parametrize(("wanted", "device", "compiled"), [("on", "cpu", True), ("off", "cpu", False),
-                                                            ("auto", "cpu", False), ("on", "cuda", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wanted", "device", "compiled"),
+    [
+        ("on", "cpu", True),
+        ("updates", "cpu", True),
+        ("off", "cpu", False),
+        ("auto", "cpu", False),
+        ("on", "cuda", False),
+    ],
+)
 def test_libraries_are_the_users_and_events_tell(wanted, device, compiled, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     layout = RunLayout(tmp_path / "run")
