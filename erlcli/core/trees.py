@@ -9,18 +9,24 @@ from typing import Any
 from torch import Tensor, nn
 
 
-def tensors(value: object) -> Iterator[Tensor]:
+def tensors(value: object) -> list[Tensor]:
     """The tensors in (nested) objects, dicts, lists and tuples, in order; all else is passed over."""
+    found: list[Tensor] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: object, found: list[Tensor]) -> None:
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from tensors(inner)
+        found.append(value)
     elif isinstance(value, (list, tuple)):
         for inner in value:
-            yield from tensors(inner)
+            _collect(inner, found)
+    elif isinstance(value, dict):
+        for inner in value.values():
+            _collect(inner, found)
     elif hasattr(value, "__dict__"):
-        yield from tensors(vars(value))
+        _collect(vars(value), found)
 
 
 def rebuilt(value: Any, replacements: Iterator[Tensor]) -> Any:  # noqa: ANN401 - of the same type
