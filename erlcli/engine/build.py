@@ -22,7 +22,7 @@ from erlcli.engine.memory import ReplayNeed
 from erlcli.envs.config import choose_backend, env_config
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe
-from erlcli.runs.writer import EventLog
+from erlcli.runs.writer import EventLog, Heartbeat
 
 WIDE = 256  # width of a hidden layer from which more than one thread pays
 
@@ -197,8 +197,11 @@ def graphs(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Graphs:
     return Graphs(CudaRecorder(device) if wanted else None, tell)
 
 
-def compiler(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Compiler:
-    """What compiles the run's steps, if it is to be; events tell what became of them."""
+def compiler(recipe: AnyRecipe, device: torch.device, events: EventLog, beat: Heartbeat) -> Compiler:
+    """What compiles the run's steps, if it is to be; events tell what became of them.
+
+    Compiling takes long, also in the midst of a rollout: `beat` is told, so that no environment is taken for hung.
+    """
     if device.type != "cpu" or recipe.engine.compile not in ("on", "updates"):  # auto is resolved before a run
         return Compiler()
 
@@ -206,6 +209,7 @@ def compiler(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Compi
         events.write("compile", f"compiled: the {name}" if reason is None else f"not compiled: the {name}: {reason}")
 
     def begin(name: str) -> None:
+        beat.progress("compiling")
         events.write("compile", f"compiling the {name}, once for this recipe on this machine")
 
     return Compiler(toolchain.libraries(), tell, begin)

@@ -42,6 +42,7 @@ epochs = 1
 workers = {workers}
 hang_seconds = 10
 max_restarts = {restarts}
+compile = "off"
 [eval]
 episodes = 4
 probe_episodes = 4

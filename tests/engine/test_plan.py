@@ -9,7 +9,7 @@ from erlcli.engine.plan import compiles, resolve
 from erlcli.recipe.load import load
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.writer import EventLog
+from erlcli.runs.writer import EventLog, Heartbeat
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,13 @@ def test_libraries_are_the_users_and_events_tell(wanted, device, compiled, tmp_p
     layout = RunLayout(tmp_path / "run")
     layout.create()
     recipe = load("cartpole_ppo", [f"engine.compile={wanted}"])
-    compiler: Compiler = build.compiler(recipe, torch.device(device), EventLog(layout, "learner", 1))
+    beat = Heartbeat(layout, "learner")
+    beat.progress("env step")
+    compiler: Compiler = build.compiler(recipe, torch.device(device), EventLog(layout, "learner", 1), beat)
     assert compiler.directory == (tmp_path / "cache" / "erl" / "compiled" if compiled else None)
     if compiled:
         compiler.begin("step")
+        assert beat.phase == "compiling"  # what takes long there is no env that hangs
         compiler.tell("step", None)
         compiler.tell("other step", "it draws")
         assert [row["message"] for row in read(layout.events("learner"))] == [
@@ -78,3 +81,4 @@ def test_libraries_are_the_users_and_events_tell(wanted, device, compiled, tmp_p
             "compiled: the step",
             "not compiled: the other step: it draws",
         ]
+    beat.close()
