@@ -11,7 +11,8 @@ from torch import Tensor
 
 from erlcli.core.policy import Policy
 from erlcli.core.types import Box, EnvSpec, Step
-from erlcli.engine.collector import Buffers, Collector, rollout_layout
+from erlcli.engine.buffers import Buffers, rollout_layout
+from erlcli.engine.collector import Collector
 from erlcli.engine.episodes import EpisodeTracker
 
 TITLE = "Overhead of rollouts"

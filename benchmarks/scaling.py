@@ -29,7 +29,8 @@ import torch
 from erlcli.core.replay import Priorities, Replay
 from erlcli.core.types import Box, FinalObs, Rollout
 from erlcli.engine import build
-from erlcli.engine.collector import Buffers, Collector, rollout_layout
+from erlcli.engine.buffers import Buffers, rollout_layout
+from erlcli.engine.collector import Collector
 from erlcli.envs.config import EnvConfig
 from erlcli.envs.vecenv import make_vec_env
 from erlcli.recipe.load import load

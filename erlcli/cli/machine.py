@@ -150,13 +150,13 @@ def judge_files(soft: int | None, hard: int | None) -> Finding:
 
 
 def compiler() -> Iterator[Finding]:
-    """What makes machine code of gradient steps, and what it has made so far."""
+    """What makes machine code of learning and acting, and what it has made so far."""
     path, directory = toolchain.cxx(), toolchain.libraries()
     made = len(list(directory.glob("*/*.so")))
     details = {"compiler": path, "directory": str(directory), "libraries": made}
     if path is None:
         remedy = "install g++, or set CXX: training on a CPU is up to three times faster"
-        yield Finding("compiler", "warn", "no C++ compiler: gradient steps are left to PyTorch", remedy, details)
+        yield Finding("compiler", "warn", "no C++ compiler: learning and acting are left to PyTorch", remedy, details)
         return
     text = f"{path}; {made} compiled step{'s' * (made != 1)} in {directory}"
     yield Finding("compiler", "ok", text, details=details)

@@ -53,7 +53,7 @@ def backend_of(recipe: AnyRecipe) -> str:
     return choose_backend(env_config(recipe.env, recipe.env.num_envs))[0]
 
 
-def compiles(recipe: AnyRecipe) -> Literal["on", "updates", "off"]:
+def worth_compiling(recipe: AnyRecipe) -> Literal["on", "updates", "off"]:
     """What the budget is long enough to compile: what saves the time that it costs at least twice."""
     algorithm, envs, total = recipe.algorithm, recipe.env.num_envs, recipe.train.total_steps
     if algorithm.gradient_steps(total, envs) * (1.0 + algorithm.rows(envs) / COMPILED_ROWS) < COMPILED_STEPS:
@@ -66,7 +66,7 @@ def resolve(recipe: AnyRecipe, backend: str) -> AnyRecipe:
     """The recipe with every `auto` that changes results replaced by what it means here."""
     plan, rollout, compiled = Plan.of(recipe), recipe.steps_per_rollout, recipe.engine.compile
     if compiled == "auto":
-        compiled = compiles(recipe)
+        compiled = worth_compiling(recipe)
     return recipe.model_copy(
         update={
             "env": recipe.env.model_copy(update={"backend": backend}),

@@ -12,7 +12,8 @@ from erlcli.core.pages import zeros
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Rollout
-from erlcli.engine.collector import Buffers, Collector, Timing, rollout_layout
+from erlcli.engine.buffers import Buffers, rollout_layout
+from erlcli.engine.collector import Collector, Timing
 from erlcli.engine.failures import Interrupted
 from erlcli.envs.config import EnvConfig
 from erlcli.envs.position import PositionLog

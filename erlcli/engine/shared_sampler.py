@@ -17,8 +17,9 @@ from typing import Any
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Rollout
+from erlcli.engine.buffers import Buffers, rollout_layout
 from erlcli.engine.child import Child
-from erlcli.engine.collector import Buffers, Timing, rollout_layout
+from erlcli.engine.collector import Timing
 from erlcli.engine.failures import Interrupted, died, hung
 from erlcli.engine.samplers import Failures, Sampler
 from erlcli.engine.shared import SharedBlock

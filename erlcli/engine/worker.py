@@ -17,8 +17,9 @@ import torch
 
 from erlcli.core.policy import Policy
 from erlcli.engine import build
+from erlcli.engine.buffers import Buffers, rollout_layout
 from erlcli.engine.child import leave_now, on_orphaned, outlive_sigterm
-from erlcli.engine.collector import Buffers, Collector, rollout_layout
+from erlcli.engine.collector import Collector
 from erlcli.engine.failures import report, run_child
 from erlcli.engine.shared import Layout, SharedBlock
 from erlcli.envs.config import env_config

@@ -40,11 +40,11 @@ def test_without_a_compiler_it_is_the_policy():
     agree(Actor(policy), policy, 0)
 
 
-def test_a_refusal_is_told():
+def test_a_refusal_is_told(tmp_path):
     policy, told = make_policy(), {}
     agree(Actor(policy, compiler=Compiler(None, told.__setitem__), refusal="no"), policy, 0)
     assert not told  # since nothing is to be compiled
-    compiler = Compiler("unused", told.__setitem__)
+    compiler = Compiler(tmp_path, told.__setitem__)
     agree(Actor(policy, compiler=compiler, refusal="no"), policy, 0)
     assert told == {"acting": "no"}
 

@@ -18,7 +18,8 @@ from erlcli.core.host_reads import READS, HostReads
 from erlcli.core.optim import Optimizer
 from erlcli.core.readback import Readback
 from erlcli.engine import build
-from erlcli.engine.collector import Buffers, Collector, rollout_layout
+from erlcli.engine.buffers import Buffers, rollout_layout
+from erlcli.engine.collector import Collector
 from erlcli.engine.episodes import EpisodeTracker
 from erlcli.engine.learner import assemble
 from erlcli.envs.config import env_config

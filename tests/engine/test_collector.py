@@ -9,7 +9,8 @@ import torch
 from erlcli.core.distributions import for_space
 from erlcli.core.policy import ActorPolicy
 from erlcli.core.types import Box, Discrete, EnvSpec, Step
-from erlcli.engine.collector import Buffers, Collector, rollout_layout
+from erlcli.engine.buffers import Buffers, rollout_layout
+from erlcli.engine.collector import Collector
 from erlcli.errors import EnvError
 
 T, N = 6, 3

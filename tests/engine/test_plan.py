@@ -5,7 +5,7 @@ import torch
 
 from erlcli.core.compiled import Compiler
 from erlcli.engine import build
-from erlcli.engine.plan import compiles, resolve
+from erlcli.engine.plan import resolve, worth_compiling
 from erlcli.recipe.load import load
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
@@ -28,14 +28,14 @@ def test_it_does_where_the_budget_pays_it_back(recipe, steps, rows, pays):
     algorithm, total, envs = made.algorithm, made.train.total_steps, made.env.num_envs
     if steps is not None:
         assert algorithm.gradient_steps(total, envs) == pytest.approx(steps) and algorithm.rows(envs) == rows
-        assert compiles(made) == pays
-    assert resolve(made, "gymnasium").engine.compile == compiles(made)
+        assert worth_compiling(made) == pays
+    assert resolve(made, "gymnasium").engine.compile == worth_compiling(made)
 
 
 @pytest.mark.parametrize(("envs", "workers", "pays"), [(32, 0, "on"), (128, 0, "updates"), (32, 2, "updates")])
 def test_acting_compiles_where_many_steps_are_its_own(envs, workers, pays):
     budget, made = 4_000_000, [f"env.num_envs={envs}", f"engine.workers={workers}"]
-    assert compiles(load("bipedal_ppo", [*made, f"train.total_steps={budget}"])) == pays
+    assert worth_compiling(load("bipedal_ppo", [*made, f"train.total_steps={budget}"])) == pays
 
 
 def test_one_step_a_rollout_is_counted_as_such():
