@@ -46,7 +46,7 @@ def first_step_seconds(settings: Settings) -> float:
         command = [
             sys.executable, "-m", "erlcli", "train", "cartpole_ppo", "--run-dir", f"{folder}/run", "--json",
             "--set", f'env.id="{ENV}:FirstStep"', "--set", f'env.kwargs={{path="{stepped}"}}',
-            "--set", "env.max_episode_steps=500", "--set", "train.total_steps=256",
+            "--set", "env.max_episode_steps=500", "--set", "train.total_steps=2048",
         ]  # fmt: skip
         began = time.time()
         done = subprocess.run(command, capture_output=True, text=True)

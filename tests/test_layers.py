@@ -29,7 +29,7 @@ MAY_IMPORT = {
         "erlcli.core", "erlcli.algorithms", "erlcli.envs", "erlcli.runs", "erlcli.recipe", "erlcli.engine",
         "erlcli.export", "erlcli.tournament", "erlcli.tui",
     },
-    "erlcli.__main__": {"erlcli.cli"},
+    "erlcli.__main__": {"erlcli.cli", "erlcli.engine.child"},
     "erlcli": set(),
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from erlcli.cli import dashboard
 from erlcli.cli.output import shorten
+from erlcli.engine import forks
 from erlcli.engine.child import describe_exit
 from erlcli.errors import ErlError, RecipeError
 from erlcli.runs import control
@@ -93,16 +95,19 @@ def start(
     Raises:
         ErlError: it does not come.
     """
-    log = layout.output(role)
+    log, channel = layout.output(role), forks.hand_on()
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", module, str(layout.root), str(lock.fd), *arguments],
-            pass_fds=(lock.fd,),
+            pass_fds=(lock.fd,) if channel is None else (lock.fd, channel),
+            env=os.environ if channel is None else os.environ | {forks.CHANNEL: str(channel)},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
+    if channel is not None:
+        os.close(channel)
     while wait and (read_json(layout.status) or {}).get("pid") != process.pid:
         if process.poll() is not None:
             raise ErlError(f"{layout.root}: the {role} did not start", found=log.read_text()[-500:])

@@ -23,21 +23,24 @@ class Watcher:
 
     def __init__(self, view: RunView) -> None:
         self.view = view
+        self._told: set[tuple[int, int, str]] = set()  # evaluations
         self.started = time.monotonic()
         self.refresh()  # what an earlier attempt did is no news
 
     def refresh(self) -> tuple[list[Row], list[Row]]:
         """Read on; new events and new evaluations."""
         view = self.view
-        seen, last = view.event_total, _place((view.evals.rows or [{}])[-1])
+        seen = view.event_total
         view.refresh()
-        evals = [row for row in view.evals.rows if _place(row) > last]  # of a learner that was started anew, its own
+        evals = {_place(row): row for row in view.evals.rows}  # of a learner that was started anew, its own
         fresh = view.event_total - seen
-        return view.events[-fresh:] if fresh else [], evals
+        news = [row for place, row in evals.items() if place not in self._told]
+        self._told.update(evals)
+        return view.events[-fresh:] if fresh else [], news
 
 
-def _place(row: Row) -> tuple[int, int]:
-    return int(row.get("attempt", 0)), int(row.get("steps", -1))
+def _place(row: Row) -> tuple[int, int, str]:
+    return int(row.get("attempt", 0)), int(row.get("steps", -1)), str(row.get("kind"))
 
 
 class PlainView:

@@ -48,6 +48,26 @@ class _Command:
             return None
 
 
+def _environment(threads: int) -> dict[str, str]:
+    count = str(threads)
+    return os.environ | {
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "OPENBLAS_NUM_THREADS": count,
+        # Idle threads that spin for long would take the cores from the environments; none that wait for the next
+        # matrix product should sleep, which makes updates of wide layers half as fast. 10,000 turns are some 30 us.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "10000",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def prepare() -> None:
+    """Begin with what children of this process, or of one that it starts, will need: the import of PyTorch."""
+    if forks.possible():
+        forks.warm_up(_environment(usable_cpus()))
+
+
 class Child:
     """A running process of the engine.
 
@@ -83,17 +103,7 @@ class Child:
             light: it needs no PyTorch, so an interpreter of its own costs less than a fork.
         """
         reading, writing = os.pipe()
-        count = str(threads or usable_cpus())
-        environment = os.environ | {
-            "OMP_NUM_THREADS": count,
-            "MKL_NUM_THREADS": count,
-            "OPENBLAS_NUM_THREADS": count,
-            # Idle threads that spin for long would take the cores from the environments; none that wait for the next
-            # matrix product should sleep, which makes updates of wide layers half as fast. 10,000 turns are some 30 us.
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "GOMP_SPINCOUNT": "10000",
-            "PYTHONUNBUFFERED": "1",
-        }
+        environment = _environment(threads or usable_cpus())
         start = _Command if light or not forks.possible() else forks.fork
         try:
             with log.open("ab") as output:

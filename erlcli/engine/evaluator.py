@@ -2,7 +2,8 @@
 
 Started by the supervisor as `python -m erlcli.engine.evaluator RUN_DIR ATTEMPT LOCK_FD LIFELINE_FD`. It always takes
 the newest snapshot, so it never falls behind a fast learner; a probe of few episodes decides whether the full number
-is worth its time.
+is worth its time. One at the target gets it at once. Below that, while there is a newer snapshot to look at, the most
+promising one waits for it, until nothing newer is there or the run is over.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -33,7 +35,40 @@ from erlcli.runs.view import Curve
 from erlcli.runs.writer import EventLog, Heartbeat
 
 PROCESS = "evaluator"
+RECORD_SECONDS = 10.0  # from one record to the next; the first one imports for a second, and a short run has no time
 NICENESS = 10  # it runs in the gaps that training leaves
+
+
+@dataclass
+class Look:
+    """A snapshot, and how it has played so far.
+
+    Attributes:
+        facts: what the learner has written beside the weights.
+        weights: of the policy.
+        scores: of the first so many episodes; of none yet.
+        seconds: that they took.
+    """
+
+    facts: dict[str, str]
+    weights: dict[str, Tensor]
+    scores: Scores = field(default_factory=Scores)
+    seconds: float = 0.0
+
+    @property
+    def attempt(self) -> int:
+        """Of the learner, which may be started anew while the evaluator lives on."""
+        return int(self.facts["attempt"])
+
+    @property
+    def steps(self) -> int:
+        """Env steps before it was written."""
+        return int(self.facts["steps"])
+
+    @property
+    def mean(self) -> float:
+        """Return of the episodes played."""
+        return sum(self.scores.returns) / len(self.scores.returns)
 
 
 class Evaluator:
@@ -67,21 +102,23 @@ class Evaluator:
         target = recipe.train.target_return
         self.target = target if target is None or self.best < target else None
         self.seen = max(((int(row["attempt"]), int(row["steps"])) for row in full), default=(0, -1))
+        self.recorded = time.monotonic()
+        self.put_off: Look | None = None  # the most promising one that waits for its full number
 
     def run(self) -> int:
         """Evaluate until the run is over."""
         try:
             while not self.stop.is_set():
                 finishing = (self.layout.control / "finish").exists()  # before the look at what is there
-                path = self._newest()
-                if path is not None:
-                    if self._evaluate(path, full=finishing):
+                look = self._next()
+                if look is not None:
+                    if self._evaluate(look, full=finishing):
                         break
                 elif finishing:
                     break
                 else:
                     self.beat.progress("waiting")
-                    self.recorder.record()
+                    self._record()
                     self.stop.wait(0.2)
                 if self.subject is not None:
                     self.filmer.offer(self.subject)
@@ -106,44 +143,68 @@ class Evaluator:
                     path.unlink(missing_ok=True)
         return fresh
 
-    def _evaluate(self, path: Path, *, full: bool) -> bool:
-        """Look at one snapshot; whether the target is reached."""
-        section, target = self.recipe.eval, self.target
-        try:
-            with safe_open(path, "pt") as file:
-                facts = dict(file.metadata())
-                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        except FileNotFoundError:
-            return False  # the learner went back to an older checkpoint
-        self.seen = (int(facts["attempt"]), int(facts["steps"]))
-        self.policy.load_state_dict(weights)
+    def _next(self) -> Look | None:
+        """The newest snapshot, else the one that was put off, if it still promises more than the best."""
+        while (path := self._newest()) is not None:
+            try:
+                with safe_open(path, "pt") as file:
+                    facts = dict(file.metadata())
+                    weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            except FileNotFoundError:
+                continue  # the learner went back to an older checkpoint
+            look = Look(facts, weights)
+            if look.attempt > self.seen[0]:
+                self.put_off = None  # a learner that started anew may have gone back before it
+            self.seen = look.attempt, look.steps
+            return look
+        waiting, self.put_off = self.put_off, None
+        return waiting if waiting is not None and waiting.mean > self.best else None
+
+    def _evaluate(self, look: Look, *, full: bool) -> bool:
+        """Play with one snapshot; whether the target is reached."""
+        episodes, target = self.recipe.eval.episodes, self.target
+        self.policy.load_state_dict(look.weights)
         started = time.monotonic()
-        scores = self._play(range(section.probe_episodes))
-        mean = sum(scores.returns) / len(scores.returns)
-        promising = mean > self.best or (target is not None and mean >= target)
-        if full or promising:
-            scores += self._play(range(section.probe_episodes, section.episodes))
-        is_full = len(scores.returns) == section.episodes
-        row: Row = {
-            "attempt": int(facts["attempt"]),  # the learner's, which may be restarted while this process lives on
-            "steps": int(facts["steps"]),
-            "version": int(facts["version"]),
-            "kind": "full" if is_full else "probe",
-            **scores.summary(section.seed),
-            "time/seconds": float(facts["seconds"]),
-            "time/wall": float(facts["wall"]),
-            "time/eval_seconds": round(time.monotonic() - started, 3),
-        }
+        if not look.scores.returns:
+            look.scores = self._play(range(self.recipe.eval.probe_episodes))
+        at_target = target is not None and look.mean >= target
+        if full or at_target or (look.mean > self.best and self._newest() is None):
+            look.scores += self._play(range(len(look.scores.returns), episodes))
+        elif look.mean > self.best and (self.put_off is None or look.mean > self.put_off.mean):
+            self.put_off = look
+        look.seconds += time.monotonic() - started
+        row = self._row(look)
         self.rows.append(row)
-        self.subject = Subject(self.policy, int(facts["attempt"]), int(facts["steps"]), row["length_mean"])
+        self.subject = Subject(self.policy, look.attempt, look.steps, row["length_mean"])
+        is_full = row["kind"] == "full"
         if is_full and row["return_mean"] > self.best:
-            self._crown(weights, row)
-        self.recorder.record()
-        self.recorder.draw()
+            self._crown(look.weights, row)
+        self._record()
         reached = is_full and target is not None and row["return_mean"] >= target
         if reached:
             self._announce(row)
         return reached
+
+    def _record(self) -> None:
+        """For TensorBoard and the picture, now and then."""
+        now = time.monotonic()
+        if now - self.recorded >= RECORD_SECONDS:
+            self.recorder.record()
+            self.recorder.draw()
+            self.recorded = now
+
+    def _row(self, look: Look) -> Row:
+        facts, section = look.facts, self.recipe.eval
+        return {
+            "attempt": look.attempt,
+            "steps": look.steps,
+            "version": int(facts["version"]),
+            "kind": "full" if len(look.scores.returns) == section.episodes else "probe",
+            **look.scores.summary(section.seed),
+            "time/seconds": float(facts["seconds"]),
+            "time/wall": float(facts["wall"]),
+            "time/eval_seconds": round(look.seconds, 3),
+        }
 
     def _play(self, episodes: range) -> Scores:
         if not episodes:

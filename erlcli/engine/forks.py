@@ -3,6 +3,9 @@
 The first request of a process starts a server of its own, unless this process is a fork itself and has inherited a
 channel to the server it came from. Where that server has died, its forks can't be watched any more: they count as
 killed, and the next request starts another.
+
+A server may also be started before there is anything to ask for, and be handed on to another process, which then owns
+it: a command does so before its own imports, which take half a second.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ MAX_FDS = 32
 SEND_SECONDS = 0.1  # between two looks whether the server waits, too
 PADDING = 5000  # bytes for the command lines of forks, which stand where the server's own stood
 MODULE = "erlcli.engine.forkserver"
+CHANNEL = "ERL_FORKS"  # environment variable: file descriptor of a channel that is handed on
 
 
 def possible() -> bool:
@@ -211,6 +215,11 @@ class _Server:
         self.read(0.0)
         return not self.lost
 
+    def hand_on(self) -> int:
+        """The channel's file descriptor, to whose new owner it belongs from now on."""
+        self.lost = True
+        return self._channel.detach()
+
     def end(self) -> None:
         """End it; its forks go on."""
         if self._process is not None and self._owner == os.getpid():
@@ -248,12 +257,47 @@ def fork(
         log: file descriptor that its standard output and error go to.
         fds: file descriptors that it shall keep, with their numbers.
     """
-    global _server
     with _starting:
-        if _server is None or not _server.is_usable():
-            _server = _Server.start(environment, log)
-            atexit.register(_server.end)
-        return _server.fork(module, arguments, environment, log, fds)
+        server = _server
+        if server is None or not server.is_usable():
+            server = _start(environment, log)
+        return server.fork(module, arguments, environment, log, fds)
+
+
+def _start(environment: Mapping[str, str], log: int) -> _Server:
+    global _server
+    _server = _Server.start(environment, log)
+    atexit.register(_server.end)
+    return _server
+
+
+def warm_up(environment: Mapping[str, str]) -> None:
+    """Start the server: it imports while this process finds out what to ask it for.
+
+    What it prints goes nowhere. Imports that fail, fail again in its forks, which have a log.
+    """
+    with Path(os.devnull).open("wb") as log:
+        _start(environment, log.fileno())
+
+
+def hand_on() -> int | None:
+    """The file descriptor of the server's channel, for a child that finds it by `CHANNEL`; None without a server.
+
+    The caller closes it. The server ends with the child then, and this process has none any more.
+    """
+    global _server
+    server, _server = _server, None
+    if server is None or not server.is_usable():
+        return None
+    atexit.unregister(server.end)
+    return server.hand_on()
+
+
+def adopt() -> None:
+    """Take over the server that was handed on to this process, if there is one."""
+    number = os.environ.pop(CHANNEL, None)
+    if number is not None:
+        inherit(socket.socket(fileno=int(number)))
 
 
 def inherit(channel: socket.socket) -> None:

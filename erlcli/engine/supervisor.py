@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from erlcli.engine import forks
 from erlcli.engine.child import Child
 from erlcli.engine.failures import died, hung, reported, silent, tail_of
 from erlcli.engine.gpu import GpuMonitor
@@ -334,6 +335,7 @@ def outcome_of(layout: RunLayout, exit_code: int, owner: str = PROCESS) -> Outco
 
 def main(arguments: list[str]) -> int:
     """Supervise a run without a terminal: `--detach` starts it with RUN_DIR LOCK_FD."""
+    forks.adopt()
     layout = RunLayout(Path(arguments[0]))
     lock = RunLock.inherited(layout.lock, int(arguments[1]))
     return Supervisor(layout, lock).run().exit_code

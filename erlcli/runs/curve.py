@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 from pathlib import Path
 from typing import TypeGuard
@@ -16,6 +17,8 @@ ROW_BYTES = 1_000  # more than a row has; files of more than `max_rows` times th
 
 class Curve:
     """Rows of a file ordered by steps, in which a newer attempt replaces what an older one wrote beyond its start.
+
+    A snapshot's full evaluation replaces its probe, and may come after the probes of later ones.
 
     Args:
         path: of the file.
@@ -72,7 +75,13 @@ class Curve:
         if rows and row.get("attempt", 0) > rows[-1].get("attempt", 0):
             while rows and rows[-1]["steps"] >= steps:
                 rows.pop()
-        rows.append(row)
+        place = len(rows)
+        if rows and steps < rows[-1]["steps"]:
+            place = bisect.bisect_right(rows, steps, key=_steps)
+        if place and rows[place - 1]["steps"] == steps and rows[place - 1].get("kind") == "probe":
+            rows[place - 1] = row
+        else:
+            rows.insert(place, row)
         self.names.update(name for name in row.keys() - self.names if is_number(row[name]))
         if self._max_rows is not None:
             thin(rows, self._max_rows, WHOLE_ROWS, _steps)

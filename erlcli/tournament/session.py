@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from erlcli.engine import forks
 from erlcli.engine.failures import explain_os_error
 from erlcli.engine.supervisor import Outcome
 from erlcli.errors import ErlError
@@ -76,6 +77,7 @@ def _backend(
 
 def main(arguments: list[str]) -> int:
     """Run a tournament without a terminal: ROOT LOCK_FD [SLOT ...]."""
+    forks.adopt()
     root, lock, *names = arguments
     layout = RunLayout(Path(root))
     outcome = conduct(layout, RunLock.inherited(layout.lock, int(lock)), names)

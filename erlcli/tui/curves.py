@@ -5,6 +5,7 @@ Shapes: P rows.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,7 +48,7 @@ class Columns:
 
     def refreshed(self, rows: Sequence[Row]) -> Columns:
         """Those of `rows`: the same object where they are the same."""
-        same = len(rows) == len(self.rows) and (not rows or (rows[-1] is self.rows[-1] and rows[0] is self.rows[0]))
+        same = len(rows) == len(self.rows) and all(map(operator.is_, rows, self.rows))
         return self if same else Columns(rows)
 
     def column(self, name: str) -> Floats:

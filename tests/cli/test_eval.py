@@ -379,7 +379,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_trained_run_scores_what_its_evaluator_saw(tmp_path: Path) -> None:
     root = tmp_path / "cartpole"
     command = [sys.executable, "-m", "erlcli", "train", "cartpole_ppo", "--run-dir", str(root), "--no-tui"]
-    for assignment in ("train.total_steps=2000", "eval.episodes=8", "eval.probe_episodes=4", "engine.threads=1"):
+    for assignment in ("train.total_steps=4096", "eval.episodes=8", "eval.probe_episodes=4", "engine.threads=1"):
         command += ["--set", assignment]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     layout = RunLayout(root)

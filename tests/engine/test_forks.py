@@ -205,6 +205,52 @@ def test_the_server_leaves_with_its_owner(module, end):
         fork.kill()  # the engine's own watch their lifelines
 
 
+HEIR = """
+import os, psutil
+from erlcli.engine import forks
+forks.adopt()
+assert forks.CHANNEL not in os.environ
+fork = forks.fork("sleeper", [], os.environ | {"OMP_NUM_THREADS": "1"}, 2)
+print(fork.pid, psutil.Process(fork.pid).ppid(), flush=True)
+input()
+fork.send_signal(9)
+"""
+FORERUNNER = f"""
+import os, subprocess, sys
+from erlcli.engine import forks
+forks.warm_up(os.environ | {{"OMP_NUM_THREADS": "1"}})
+channel = forks.hand_on()
+environment = os.environ | {{forks.CHANNEL: str(channel)}}
+heir = subprocess.Popen([sys.executable, "-c", {HEIR!r}], pass_fds=(channel,), env=environment)
+os.close(channel)
+print(os.getpid(), flush=True)
+if sys.argv[1] == "stays":
+    heir.wait()
+"""
+
+
+@pytest.mark.parametrize("forerunner", ["stays", "leaves"])
+def test_a_server_that_is_handed_on_serves_its_heir_and_leaves_with_it(module, forerunner):
+    module("signal.pause()", "sleeper")
+    command = [sys.executable, "-c", FORERUNNER, forerunner]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        first = int(owner.stdout.readline())
+        pid, parent = map(int, owner.stdout.readline().split())
+        server = psutil.Process(parent)
+        assert "forkserver" in " ".join(server.cmdline()) and psutil.pid_exists(pid)
+        if forerunner == "stays":
+            assert server.ppid() == first
+        owner.stdin.write(b"\n")
+        owner.stdin.close()
+        server.wait(PATIENCE)
+
+
+def test_without_a_server_there_is_nothing_to_hand_on():
+    text = "from erlcli.engine import forks; forks.adopt(); print(forks.hand_on())"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
+
+
 def test_a_request_taken_back_in_time_is_never_carried_out(tmp_path):
     """While the server still imports; what it was given is closed, or its pipes would never end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

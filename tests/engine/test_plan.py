@@ -15,7 +15,7 @@ from erlcli.runs.writer import EventLog, Heartbeat
 @pytest.mark.parametrize(
     ("recipe", "steps", "rows", "pays"),
     [
-        ("cartpole_ppo", 10 * 200_000 / 256, 256, "off"),
+        ("cartpole_ppo", 10 * 200_000 / 1024, 1024, "off"),
         ("bipedal_ppo", 10 * 3_000_000 / 1024, 1024, "updates"),
         ("cartpole_dqn", 49_000 / 2, 128, "off"),
         ("halfcheetah_sac", 95_000, 256, "updates"),
@@ -47,7 +47,7 @@ def test_one_step_a_rollout_is_counted_as_such():
 
 @pytest.mark.parametrize("wanted", ["on", "updates", "off"])
 def test_what_the_recipe_says_is_done(wanted):
-    for budget in (1000, 10**9):
+    for budget in (4096, 10**9):
         made = load("cartpole_ppo", [f"engine.compile={wanted}", f"train.total_steps={budget}"])
         assert resolve(made, "gymnasium").engine.compile == wanted
 

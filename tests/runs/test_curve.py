@@ -265,3 +265,13 @@ def test_a_long_file_without_a_row_gives_none(path, small, content, monkeypatch)
     curve = Curve(path, small)
     curve.refresh()
     assert curve.rows == []
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("probe", [3, 2, 5, 4]), ("full", [1, 3, 2, 5, 4])])
+def test_a_late_row_gets_its_place_and_replaces_a_probe_of_its_snapshot(tmp_path, kind, expected):
+    rows = Appender(tmp_path / "rows.jsonl")
+    for steps, value in ((1, 1), (2, 2), (1, 3), (4, 4), (3, 5)):
+        rows.append({"attempt": 1, "steps": steps, "value": value, "kind": kind})
+    curve = Curve(tmp_path / "rows.jsonl")
+    curve.refresh()
+    assert curve.column("value")[1] == expected

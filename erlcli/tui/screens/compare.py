@@ -89,7 +89,7 @@ class Contender:
         if not view.refresh() and self.evaluations is not None:
             return False
         rows, best = view.metrics.rows, view.best
-        stamp = (len(rows), rows[-1] if rows else None, len(view.evals.rows))
+        stamp = (view.metrics.version, view.evals.version)
         if stamp != self._stamp:  # not at every heartbeat
             self._stamp = stamp
             self.training = curves_of(rows, "episode/return")

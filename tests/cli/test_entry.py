@@ -1,0 +1,32 @@
+"""What happens before there is a command."""
+
+import sys
+
+import pytest
+
+from erlcli import __main__ as entry
+from erlcli.cli import app
+from erlcli.engine import child
+
+
+@pytest.mark.parametrize(
+    ("line", "trains"),
+    [
+        ("train cartpole_ppo", True),
+        ("resume runs/cartpole_ppo", True),
+        ("tournament cartpole_tournament --detach", True),
+        ("train", False),
+        ("train --help", False),
+        ("train cartpole_ppo -h", False),
+        ("--help", False),
+        ("ps", False),
+        ("", False),
+    ],
+)
+def test_pytorch_is_imported_ahead_for_commands_that_train(line, trains, monkeypatch):
+    called = []
+    monkeypatch.setattr(child, "prepare", lambda: called.append("prepare"))
+    monkeypatch.setattr(app, "main", lambda: called.append("main"))
+    monkeypatch.setattr(sys, "argv", ["erl", *line.split()])
+    entry.main()
+    assert called == ["prepare", "main"][not trains :]

@@ -1,0 +1,91 @@
+"""Which snapshots are played with, and for how long."""
+
+import threading
+
+import torch
+
+from erlcli.engine import build, checkpoint
+from erlcli.engine.evaluate import Scores
+from erlcli.engine.evaluator import Evaluator
+from erlcli.recipe.load import load
+from erlcli.runs.curve import Curve
+from erlcli.runs.layout import RunLayout
+
+EPISODES, PROBE = 10, 2
+
+
+class Run:
+    """An evaluator whose snapshots say themselves what they score, and which may be joined by others meanwhile."""
+
+    def __init__(self, tmp_path, target=None):
+        self.layout = RunLayout(tmp_path / "run")
+        self.layout.create()
+        sets = [f"eval.episodes={EPISODES}", f"eval.probe_episodes={PROBE}", "eval.num_envs=1", "log.tensorboard=false"]
+        self.recipe = load("cartpole_ppo", sets)
+        train = self.recipe.train.model_copy(update={"target_return": target})
+        self.recipe = self.recipe.model_copy(update={"train": train})
+        self.evaluator = Evaluator(self.layout, self.recipe, 1, threading.Event())
+        self.policy = build.policy(self.recipe, self.evaluator.evaluation.spec)
+        self.later = []  # snapshots that come one by one, each during a probe
+        self.played = []  # score and episodes of each call
+        self.evaluator.evaluation.run = self.play
+        self.evaluator.filmer.offer = self.evaluator.filmer.last = lambda subject: None
+
+    def play(self, policy, episodes, **_):
+        score = next(policy.parameters()).flatten()[0].item()
+        self.played.append((score, len(episodes)))
+        if self.later and episodes[0] == 0:
+            self.snapshot(*self.later.pop(0))
+        elif not self.later:
+            self.finish()
+        return Scores([score] * len(episodes), [1] * len(episodes))
+
+    def snapshot(self, steps, score, attempt=1):
+        with torch.no_grad():
+            for parameter in self.policy.parameters():
+                parameter.fill_(score)
+        facts = {"steps": steps, "version": steps, "attempt": attempt, "seconds": steps, "wall": steps}
+        facts = {name: str(value) for name, value in facts.items()}
+        checkpoint.save_snapshot(self.layout, self.policy.state_dict(), steps, facts)
+
+    def finish(self):
+        self.layout.control.mkdir(exist_ok=True)
+        (self.layout.control / "finish").touch()
+
+    def evaluate(self):
+        self.evaluator.run()
+        curve = Curve(self.layout.evals)
+        curve.refresh()
+        return [(row["steps"], row["return_mean"], row["kind"]) for row in curve.rows]
+
+
+def test_a_fast_learner_is_followed_by_probes_and_the_best_of_them_is_crowned_at_last(tmp_path):
+    run = Run(tmp_path)
+    run.later = [(2, 30.0), (3, 20.0), (4, 10.0)]
+    run.snapshot(1, 5.0)
+    assert run.evaluate() == [(1, 5.0, "probe"), (2, 30.0, "full"), (3, 20.0, "probe"), (4, 10.0, "full")]
+    assert run.played == [(5.0, 2), (30.0, 2), (20.0, 2), (10.0, 2), (10.0, 8), (30.0, 8)]
+    assert run.evaluator.best == 30
+
+
+def test_with_nothing_newer_a_promising_one_is_played_with_at_once(tmp_path):
+    run = Run(tmp_path)
+    run.snapshot(1, 5.0)
+    assert run.evaluate() == [(1, 5.0, "full")]
+    assert run.played == [(5.0, 2), (5.0, 8)]
+
+
+def test_the_target_waits_for_nobody(tmp_path):
+    run = Run(tmp_path, target=25.0)
+    run.later = [(2, 30.0), (3, 20.0)]
+    run.snapshot(1, 5.0)
+    assert run.evaluate() == [(1, 5.0, "probe"), (2, 30.0, "full")]
+    assert run.layout.stop_request.exists()
+
+
+def test_what_a_new_learner_has_gone_back_before_is_not_crowned(tmp_path):
+    run = Run(tmp_path)
+    run.later = [(2, 20.0, 2), (3, 10.0, 2)]
+    run.snapshot(9, 30.0)
+    assert run.evaluate() == [(2, 20.0, "full"), (3, 10.0, "full")]
+    assert run.evaluator.best == 20
