@@ -25,6 +25,7 @@ from erlcli.recipe.load import AnyRecipe
 from erlcli.runs.writer import EventLog, Heartbeat
 
 WIDE = 256  # width of a hidden layer from which more than one thread pays
+STEPS_THAT_WAIT = 8  # env steps take less than a gradient step of wide layers, of some 5 ms, even on slow physics
 
 
 def context(
@@ -250,12 +251,14 @@ def threads(recipe: AnyRecipe) -> int:
     """CPU threads for the learner's tensor operations.
 
     Small layers are done before a second thread has woken up, and the cores are better left to environments and
-    evaluation. With workers and lag, learner and workers run at the same time and share the cores.
+    evaluation. With workers and lag, learner and workers run at the same time and share the cores; not so where the
+    learner makes a gradient step for each few env steps, which leaves the workers waiting nearly all of the time.
     """
     if recipe.engine.threads != "auto":
         return recipe.engine.threads
     if not is_wide(recipe):
         return 1
-    cores = usable_cpus()
-    busy = recipe.engine.workers if recipe.engine.lag else 0
+    cores, total = usable_cpus(), recipe.train.total_steps
+    learns_most = recipe.algorithm.gradient_steps(total, recipe.env.num_envs) >= total / STEPS_THAT_WAIT
+    busy = recipe.engine.workers if recipe.engine.lag and not learns_most else 0
     return max(1, min(cores - busy, 8))
