@@ -3,7 +3,7 @@
 Started by the supervisor as `python -m erlcli.engine.evaluator RUN_DIR ATTEMPT LOCK_FD LIFELINE_FD`. It always takes
 the newest snapshot, so it never falls behind a fast learner; a probe of few episodes decides whether the full number
 is worth its time. One at the target gets it at once. Below that, while there is a newer snapshot to look at, the most
-promising one waits for it, until nothing newer is there or the run is over.
+promising one waits for it: until nothing newer is there, for a minute at most.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from erlcli.runs.writer import EventLog, Heartbeat
 
 PROCESS = "evaluator"
 RECORD_SECONDS = 10.0  # from one record to the next; the first one imports for a second, and a short run has no time
+PUT_OFF_SECONDS = 60.0  # from one full number to the next, where there is always a newer snapshot
 NICENESS = 10  # it runs in the gaps that training leaves
 
 
@@ -104,6 +105,7 @@ class Evaluator:
         self.seen = max(((int(row["attempt"]), int(row["steps"])) for row in full), default=(0, -1))
         self.recorded = time.monotonic()
         self.put_off: Look | None = None  # the most promising one that waits for its full number
+        self.put_off_since = 0.0
 
     def run(self) -> int:
         """Evaluate until the run is over."""
@@ -144,8 +146,9 @@ class Evaluator:
         return fresh
 
     def _next(self) -> Look | None:
-        """The newest snapshot, else the one that was put off, if it still promises more than the best."""
-        while (path := self._newest()) is not None:
+        """The newest snapshot, or the one that was put off, if it still promises more than the best."""
+        waited = self.put_off is not None and time.monotonic() - self.put_off_since >= PUT_OFF_SECONDS
+        while not waited and (path := self._newest()) is not None:
             try:
                 with safe_open(path, "pt") as file:
                     facts = dict(file.metadata())
@@ -165,13 +168,15 @@ class Evaluator:
         episodes, target = self.recipe.eval.episodes, self.target
         self.policy.load_state_dict(look.weights)
         started = time.monotonic()
-        if not look.scores.returns:
+        if look.scores.returns:
+            full = True  # it was put off
+        else:
             look.scores = self._play(range(self.recipe.eval.probe_episodes))
         at_target = target is not None and look.mean >= target
         if full or at_target or (look.mean > self.best and self._newest() is None):
             look.scores += self._play(range(len(look.scores.returns), episodes))
-        elif look.mean > self.best and (self.put_off is None or look.mean > self.put_off.mean):
-            self.put_off = look
+        elif look.mean > self.best:
+            self._put_off(look)
         look.seconds += time.monotonic() - started
         row = self._row(look)
         self.rows.append(row)
@@ -184,6 +189,12 @@ class Evaluator:
         if reached:
             self._announce(row)
         return reached
+
+    def _put_off(self, look: Look) -> None:
+        if self.put_off is None:
+            self.put_off_since = time.monotonic()
+        if self.put_off is None or look.mean > self.put_off.mean:
+            self.put_off = look
 
     def _record(self) -> None:
         """For TensorBoard and the picture, now and then."""

@@ -5,6 +5,7 @@ import threading
 import torch
 
 from erlcli.engine import build, checkpoint
+from erlcli.engine import evaluator as module
 from erlcli.engine.evaluate import Scores
 from erlcli.engine.evaluator import Evaluator
 from erlcli.recipe.load import load
@@ -66,6 +67,15 @@ def test_a_fast_learner_is_followed_by_probes_and_the_best_of_them_is_crowned_at
     assert run.evaluate() == [(1, 5.0, "probe"), (2, 30.0, "full"), (3, 20.0, "probe"), (4, 10.0, "full")]
     assert run.played == [(5.0, 2), (30.0, 2), (20.0, 2), (10.0, 2), (10.0, 8), (30.0, 8)]
     assert run.evaluator.best == 30
+
+
+def test_with_always_a_newer_one_the_best_probe_waits_only_so_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PUT_OFF_SECONDS", 0.0)
+    run = Run(tmp_path)
+    run.later = [(2, 20.0), (3, 10.0)]
+    run.snapshot(1, 5.0)
+    assert run.evaluate() == [(1, 5.0, "full"), (2, 20.0, "full"), (3, 10.0, "full")]
+    assert run.played == [(5.0, 2), (5.0, 8), (20.0, 2), (20.0, 8), (10.0, 2), (10.0, 8)]
 
 
 def test_with_nothing_newer_a_promising_one_is_played_with_at_once(tmp_path):
