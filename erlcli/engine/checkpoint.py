@@ -7,6 +7,7 @@ loading one executes nothing.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -175,7 +176,12 @@ def newest(layout: RunLayout) -> tuple[Path, Checkpoint, list[DamagedError]] | N
 def prune(layout: RunLayout, keep: int) -> None:
     """Remove all but the newest `keep` restart points."""
     for path in numbered(layout)[:-keep]:
-        shutil.rmtree(path)
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
+                raise
+            # On NFS, a file that somebody has open stays under another name; the next call removes the rest.
 
 
 def name_of(steps: int) -> str:

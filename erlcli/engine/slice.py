@@ -372,6 +372,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     outlive_sigterm()
     os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as the driver counts, and `--gpus`; not fastest first
     if cores:
         with contextlib.suppress(OSError, AttributeError):  # cores that were taken away: all others will do
             os.sched_setaffinity(0, {int(core) for core in cores.split(",")})

@@ -443,6 +443,26 @@ def test_prune_keeps_the_newest_and_never_the_best(layout, keep):
     assert checkpoint.load(layout.checkpoints / "best").state["steps"] == 200
 
 
+def test_what_a_reader_keeps_from_being_removed_is_removed_the_next_time(layout, monkeypatch):
+    for steps in (100, 200, 300):
+        put(layout, steps)
+    real = shutil.rmtree
+
+    def busy(path):
+        raise OSError(number, os.strerror(number), str(path))
+
+    for number in (errno.ENOTEMPTY, errno.EBUSY, errno.EACCES):
+        monkeypatch.setattr(shutil, "rmtree", busy)
+        if number == errno.EACCES:
+            with pytest.raises(PermissionError):
+                checkpoint.prune(layout, 1)
+        else:
+            checkpoint.prune(layout, 1)
+    monkeypatch.setattr(shutil, "rmtree", real)
+    checkpoint.prune(layout, 1)
+    assert [int(p.name) for p in checkpoint.numbered(layout)] == [300]
+
+
 def test_a_new_best_takes_the_place_of_the_old_one(layout):
     for steps in (1, 2, 2):
         folder = checkpoint.set_best(layout, example(steps).policy, {"steps": steps, "return_mean": 3.5})
