@@ -6,13 +6,13 @@ Commands that train have PyTorch imported by another process while this one impo
 import sys
 
 TRAINS = ("train", "resume", "tournament")
-DOES_NOT = {"-h", "--help", "ray", "--backend=ray"}  # arguments with which it doesn't, or not here
+HELPS = {"-h", "--help"}
 
 
 def main() -> None:
     """Entry point."""
     command, arguments = sys.argv[1:2], sys.argv[2:]
-    if command and command[0] in TRAINS and arguments and not DOES_NOT & set(arguments):
+    if command and command[0] in TRAINS and arguments and not HELPS & set(arguments):
         from erlcli.engine import child
 
         child.prepare()

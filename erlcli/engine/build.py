@@ -25,7 +25,7 @@ from erlcli.recipe.load import AnyRecipe
 from erlcli.runs.writer import EventLog, Heartbeat
 
 WIDE = 256  # width of a hidden layer from which more than one thread pays
-STEPS_THAT_WAIT = 8  # env steps take less than a gradient step of wide layers, of some 5 ms, even on slow physics
+FEW_STEPS = 8  # env steps, which take less than a gradient step of wide layers (some 5 ms) even on slow physics
 
 
 def context(
@@ -259,6 +259,6 @@ def threads(recipe: AnyRecipe) -> int:
     if not is_wide(recipe):
         return 1
     cores, total = usable_cpus(), recipe.train.total_steps
-    learns_most = recipe.algorithm.gradient_steps(total, recipe.env.num_envs) >= total / STEPS_THAT_WAIT
+    learns_most = recipe.algorithm.gradient_steps(total, recipe.env.num_envs) >= total / FEW_STEPS
     busy = recipe.engine.workers if recipe.engine.lag and not learns_most else 0
     return max(1, min(cores - busy, 8))

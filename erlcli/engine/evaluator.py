@@ -146,7 +146,9 @@ class Evaluator:
         return fresh
 
     def _next(self) -> Look | None:
-        """The newest snapshot, or the one that was put off, if it still promises more than the best."""
+        """The newest snapshot, or the one that was put off."""
+        if self.put_off is not None and self.put_off.mean <= self.best:
+            self.put_off = None  # another one has become the best meanwhile
         waited = self.put_off is not None and time.monotonic() - self.put_off_since >= PUT_OFF_SECONDS
         while not waited and (path := self._newest()) is not None:
             try:
@@ -161,7 +163,7 @@ class Evaluator:
             self.seen = look.attempt, look.steps
             return look
         waiting, self.put_off = self.put_off, None
-        return waiting if waiting is not None and waiting.mean > self.best else None
+        return waiting
 
     def _evaluate(self, look: Look, *, full: bool) -> bool:
         """Play with one snapshot; whether the target is reached."""

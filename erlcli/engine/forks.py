@@ -293,6 +293,13 @@ def hand_on() -> int | None:
     return server.hand_on()
 
 
+def dismiss() -> None:
+    """End the server, if there is one: nothing will be asked of it."""
+    channel = hand_on()
+    if channel is not None:
+        os.close(channel)
+
+
 def adopt() -> None:
     """Take over the server that was handed on to this process, if there is one."""
     number = os.environ.pop(CHANNEL, None)

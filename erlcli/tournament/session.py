@@ -61,6 +61,7 @@ def _backend(
     hang_seconds, settings = recipe.base.engine.hang_seconds, RaySettings.of(layout)
     if settings is None:
         return LocalBackend(layout, lock.fd, hang_seconds), names
+    forks.dismiss()  # slots are on the cluster's nodes
     journal = Journal(layout.root)
     journal.refresh()
     before = journal.board.slots

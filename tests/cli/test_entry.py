@@ -15,7 +15,6 @@ from erlcli.engine import child
         ("train cartpole_ppo", True),
         ("resume runs/cartpole_ppo", True),
         ("tournament cartpole_tournament --detach", True),
-        ("tournament cartpole_tournament --backend ray", False),
         ("train", False),
         ("train --help", False),
         ("train cartpole_ppo -h", False),

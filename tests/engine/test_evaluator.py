@@ -7,7 +7,7 @@ import torch
 from erlcli.engine import build, checkpoint
 from erlcli.engine import evaluator as module
 from erlcli.engine.evaluate import Scores
-from erlcli.engine.evaluator import Evaluator
+from erlcli.engine.evaluator import Evaluator, Look
 from erlcli.recipe.load import load
 from erlcli.runs.curve import Curve
 from erlcli.runs.layout import RunLayout
@@ -76,6 +76,17 @@ def test_with_always_a_newer_one_the_best_probe_waits_only_so_long(tmp_path, mon
     run.snapshot(1, 5.0)
     assert run.evaluate() == [(1, 5.0, "full"), (2, 20.0, "full"), (3, 10.0, "full")]
     assert run.played == [(5.0, 2), (5.0, 8), (20.0, 2), (20.0, 8), (10.0, 2), (10.0, 8)]
+
+
+def test_one_put_off_that_has_been_outdone_keeps_nobody_waiting(tmp_path, monkeypatch):
+    """The target's own episodes may make a best that is above it, when its minute is over."""
+    monkeypatch.setattr(module, "PUT_OFF_SECONDS", 0.0)
+    run = Run(tmp_path)
+    run.snapshot(1, 5.0)
+    run.evaluator.best = 10.0
+    run.evaluator.put_off = Look({"attempt": "1", "steps": "0"}, {}, Scores([7.0], [1]))
+    assert run.evaluator._next().steps == 1
+    assert run.evaluator.put_off is None
 
 
 def test_with_nothing_newer_a_promising_one_is_played_with_at_once(tmp_path):

@@ -245,6 +245,19 @@ def test_a_server_that_is_handed_on_serves_its_heir_and_leaves_with_it(module, f
         server.wait(PATIENCE)
 
 
+def test_a_server_that_is_dismissed_leaves_while_who_started_it_goes_on():
+    text = """
+import os, psutil
+from erlcli.engine import forks
+forks.warm_up(os.environ | {"OMP_NUM_THREADS": "1"})
+(server,) = psutil.Process().children()
+forks.dismiss()
+server.wait(60.0)
+forks.dismiss()
+"""
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=2 * PATIENCE)
+
+
 def test_without_a_server_there_is_nothing_to_hand_on():
     text = "from erlcli.engine import forks; forks.adopt(); print(forks.hand_on())"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
