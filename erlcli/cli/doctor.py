@@ -95,8 +95,9 @@ def torch() -> Iterator[Finding]:
     version = str(module.__version__)
     build = f"CUDA {module.version.cuda}" if module.version.cuda else "CPU only"
     capability = module.backends.cpu.get_cpu_capability()
-    text = f"{version}, {build}, kernels for {capability}"
-    details = {"version": version, "cuda": module.version.cuda, "capability": capability}
+    rounds = importlib.import_module("erlcli.core.matmul").rounds()
+    text = f"{version}, {build}, kernels for {capability}" + (", products in bf16" if rounds else "")
+    details = {"version": version, "cuda": module.version.cuda, "capability": capability, "bf16": rounds}
     if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < (2, 11):
         yield Finding("torch", "warn", text, "pip install 'torch>=2.11'", details)
     else:

@@ -30,7 +30,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from erlcli.core import machine_code, trees
+from erlcli.core import machine_code, matmul, trees
 from erlcli.core.machine_code import Library
 from erlcli.core.schedule import Schedule
 
@@ -173,6 +173,7 @@ class Compiled(Generic[OwnerT, P]):
             [repr(fact) for fact in self._facts],
             [(str(t.dtype), list(t.shape[self._first :]), t.dim()) for t in tensors],
             torch.get_num_threads(),
+            matmul.precision(),
             *_machine(),
         )
         return hashlib.sha256(json.dumps(facts, default=repr).encode()).hexdigest()[:32]

@@ -228,17 +228,49 @@ def actor(recipe: AnyRecipe, policy: Policy, compiler: Compiler) -> Actor:
 
 
 def configure_cuda(recipe: AnyRecipe, device: torch.device) -> None:
-    """Set this process up for the learner's work on a GPU."""
+    """Set this process up for the learner's work on a GPU.
+
+    Raises:
+        RecipeError: the recipe wants what only a CPU does.
+    """
     if device.type == "cuda":
+        if recipe.engine.precision == "bf16":
+            raise RecipeError(
+                "engine.precision bf16: on a CPU only",
+                expected="tf32 or fp32 on a GPU",
+                found=f"bf16, train.device {device}",
+                remedy='engine.precision = "tf32"',
+            )
         torch.cuda.set_device(device)  # or streams and graphs would touch the first one, too
         tf32 = recipe.engine.precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
 
 
 def configure_cpu(recipe: AnyRecipe) -> None:
-    """Set this process up for the learner's tensor operations: threads, and the library of its matrix products."""
+    """Set this process up for the learner's tensor operations: threads, and its matrix products.
+
+    Raises:
+        RecipeError: see `choose_products`.
+    """
     torch.set_num_threads(threads(recipe))
-    matmul.choose(wide=is_wide(recipe))
+    choose_products(recipe)
+
+
+def choose_products(recipe: AnyRecipe) -> None:
+    """Set how this process multiplies matrices: as exactly as the recipe says, with the faster library.
+
+    Raises:
+        RecipeError: this processor can't round as the recipe says.
+    """
+    rounded = recipe.engine.precision == "bf16"
+    if rounded and not matmul.rounds():
+        raise RecipeError(
+            "engine.precision bf16: not on this processor",
+            expected="one with AMX or AVX-512 BF16 (erl doctor names them)",
+            found="neither",
+            remedy='engine.precision = "fp32"',
+        )
+    matmul.choose(wide=is_wide(recipe), rounded=rounded)
 
 
 def is_wide(recipe: AnyRecipe) -> bool:

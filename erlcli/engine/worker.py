@@ -56,6 +56,7 @@ def work(layout: RunLayout, index: int, connection: Connection, memory_fd: int, 
     """Answer the learner's requests until it is done with us."""
     torch.set_num_threads(1)
     recipe = load(layout.recipe)
+    build.choose_products(recipe)
     beat = Heartbeat(layout, f"worker-{index}")
     share = env_share(recipe)
     threads = 1 if recipe.engine.env_threads == "auto" else recipe.engine.env_threads

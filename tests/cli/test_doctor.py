@@ -86,6 +86,13 @@ def test_a_broken_extra_is_told_from_a_missing_one(without):
     assert "av (libfoo.so.1: cannot open" in video.message
 
 
+def test_whether_the_processor_rounds_products_is_said(monkeypatch):
+    for rounds in (True, False):
+        monkeypatch.setattr("erlcli.core.matmul.rounds", lambda rounds=rounds: rounds)
+        torch, _ = doctor.torch()
+        assert torch.details["bf16"] is rounds and ("bf16" in torch.message) is rounds
+
+
 def test_what_a_run_can_not_do_without(without):
     without("torch", "numpy", "mujoco")
     assert statuses(doctor.torch) == {"torch": "fail"}

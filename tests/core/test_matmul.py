@@ -54,3 +54,21 @@ def test_the_error_of_bfloat16_would_be_seen():
     exact = a.double() @ b.double()
     rounded = (a.bfloat16() @ b.bfloat16()).double()
     assert float((rounded - exact).norm() / exact.norm()) > 1000 * matmul.TOLERANCE
+
+
+def test_rounded_factors_are_summed_in_float32():
+    if not matmul.rounds():
+        pytest.skip("needs a processor with AMX or AVX-512 BF16")
+    assert matmul.choose(wide=False, rounded=True)
+    assert 1e-3 < matmul._error() < 4e-3  # of 8 bits; a sum in bfloat16 would be off by a multiple
+    assert not matmul.choose(wide=False)
+    assert matmul._error() < matmul.TOLERANCE
+
+
+def test_products_are_exact_for_a_while():
+    matmul.choose(wide=False, rounded=True)
+    with pytest.raises(KeyError), matmul.exact():
+        assert matmul._error() < matmul.TOLERANCE
+        assert matmul.precision() == matmul.DEFAULT
+        raise KeyError
+    assert matmul.precision() == matmul.ONEDNN

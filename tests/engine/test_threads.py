@@ -1,8 +1,11 @@
-"""How the learner shares the cores with workers."""
+"""How the learner computes on a CPU: the cores that it shares with workers, and how exact its products are."""
 
 import pytest
+import torch
 
+from erlcli.core import matmul
 from erlcli.engine import build
+from erlcli.errors import RecipeError
 from erlcli.recipe.load import load
 
 
@@ -22,3 +25,32 @@ from erlcli.recipe.load import load
 def test_wide_layers_take_the_cores_that_workers_leave(recipe, sets, threads, monkeypatch):
     monkeypatch.setattr(build, "usable_cpus", lambda: 4)
     assert build.threads(load(recipe, sets)) == threads
+
+
+BF16 = 'engine.precision="bf16"'
+
+
+@pytest.mark.parametrize(("sets", "precision"), [([], matmul.DEFAULT), ([BF16], matmul.ONEDNN)])
+def test_products_are_as_exact_as_the_recipe_says(sets, precision, monkeypatch):
+    monkeypatch.setattr(matmul, "rounds", lambda: True)
+    monkeypatch.setattr(matmul, "_onednn_pays", lambda: False)
+    try:
+        build.choose_products(load("halfcheetah_sac", sets))
+        assert matmul.precision() == precision
+    finally:
+        matmul.choose(wide=False)
+
+
+def test_rounding_is_refused_where_the_processor_can_not(monkeypatch):
+    monkeypatch.setattr(matmul, "rounds", lambda: False)
+    with pytest.raises(RecipeError, match=r"engine\.precision") as caught:
+        build.choose_products(load("halfcheetah_sac", [BF16]))
+    assert "fp32" in caught.value.remedy
+    assert matmul.precision() == matmul.DEFAULT
+
+
+def test_a_gpu_has_tf32_instead(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    with pytest.raises(RecipeError, match="on a CPU only") as caught:
+        build.configure_cuda(load("halfcheetah_sac", [BF16]), torch.device("cuda:0"))
+    assert "tf32" in caught.value.remedy
