@@ -20,7 +20,7 @@ from erlcli.core.ensemble import QEnsemble
 from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
 
-COMPILED = 'engine.compile="on"'
+COMPILED, ROUNDED = 'engine.compile="on"', 'engine.precision="bf16"'
 # What each of the peer's workloads is in ours: one update a step of 256 rows through 256 x 256; and for DQN 128 updates
 # of 64 rows through 64 x 64 after each 256 steps.
 WORKLOADS = {
@@ -125,13 +125,17 @@ def critics_seconds(width: int, batched: bool, members: int = 10) -> float:
 
 def section(settings: Settings) -> str:
     """See `report.section`."""
+
+    def of(recipe: str, sets: list[str]) -> Callable[[], float]:
+        return lambda: float(settings.bench(recipe, sets, SECONDS)["steps_per_second"])
+
     python = find_peer(settings)
     rows, workloads = [], list(WORKLOADS)[: 1 if settings.quick else None]
     for place, workload in enumerate(workloads):
         recipe, sets = WORKLOADS[workload]
-        measures: dict[str, Callable[[], float]] = {
-            "erl": lambda recipe=recipe, sets=sets: settings.bench(recipe, sets, SECONDS)["steps_per_second"]
-        }
+        measures = {"erl": of(recipe, sets)}
+        if workload == "sac" and matmul.rounds():
+            measures["bf16"] = of(recipe, [*sets, ROUNDED])
         if python is not None:
             measures["peer"] = lambda workload=workload: peer(python, workload, settings)
         found = by_turns(measures, settings.share(len(workloads) + 1 - place))
@@ -144,6 +148,9 @@ def section(settings: Settings) -> str:
             library = "oneDNN" if chosen else "default"
             products = f"the matrix products of such an update alone ({library}), updates/s"
             rows.append([products, f"{limit:,.0f}", "", share, ""])
+        if rounded := found.get("bf16"):
+            command = bench_command(recipe, [*sets, ROUNDED])
+            rows.append(["the same SAC in bf16", spread(rounded), spread(them), ratio(rounded, them), command])
     head = ["steps/s", "erl", "Stable-Baselines3", "ratio of medians", "command"]
     return "\n\n".join([table(head, rows), critics(settings), hidden(settings)])
 
