@@ -294,3 +294,9 @@ def threads(recipe: AnyRecipe) -> int:
     learns_most = recipe.algorithm.gradient_steps(total, recipe.env.num_envs) >= total / FEW_STEPS
     busy = recipe.engine.workers if recipe.engine.lag and not learns_most else 0
     return max(1, min(cores - busy, 8))
+
+
+def takes_all_cores(recipe: AnyRecipe) -> bool:
+    """Whether the threads of a learner on the CPU are as many as there are cores."""
+    on_cpu = recipe.train.device == "cpu" or not torch.cuda.is_available()
+    return on_cpu and threads(recipe) >= usable_cpus() > 1

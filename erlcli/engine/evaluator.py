@@ -4,6 +4,9 @@ Started by the supervisor as `python -m erlcli.engine.evaluator RUN_DIR ATTEMPT 
 the newest snapshot, so it never falls behind a fast learner; a probe of few episodes decides whether the full number
 is worth its time. One at the target gets it at once. Below that, while there is a newer snapshot to look at, the most
 promising one waits for it: until nothing newer is there, for a minute at most.
+
+Where training has every core of the machine busy, the evaluator rests after each snapshot, since a learner whose
+threads wait for one another is twice as slow while anything else runs, at whatever priority.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ PROCESS = "evaluator"
 RECORD_SECONDS = 10.0  # from one record to the next; the first one imports for a second, and a short run has no time
 PUT_OFF_SECONDS = 60.0  # from one full number to the next, where there is always a newer snapshot
 NICENESS = 10  # it runs in the gaps that training leaves
+SHARE = 0.25  # of the time, where training leaves no gaps
 
 
 @dataclass
@@ -106,16 +110,21 @@ class Evaluator:
         self.recorded = time.monotonic()
         self.put_off: Look | None = None  # the most promising one that waits for its full number
         self.put_off_since = 0.0
+        self.share = SHARE if build.takes_all_cores(recipe) else 1.0
+        self.rests_until = 0.0
 
     def run(self) -> int:
         """Evaluate until the run is over."""
         try:
             while not self.stop.is_set():
                 finishing = (self.layout.control / "finish").exists()  # before the look at what is there
-                look = self._next()
+                resting = time.monotonic() < self.rests_until and not finishing
+                look = None if resting else self._next()
                 if look is not None:
+                    before = look.seconds
                     if self._evaluate(look, full=finishing):
                         break
+                    self.rests_until = time.monotonic() + (look.seconds - before) * (1.0 / self.share - 1.0)
                 elif finishing:
                     break
                 else:

@@ -1,6 +1,7 @@
 """Which snapshots are played with, and for how long."""
 
 import threading
+from types import SimpleNamespace
 
 import torch
 
@@ -87,6 +88,29 @@ def test_one_put_off_that_has_been_outdone_keeps_nobody_waiting(tmp_path, monkey
     run.evaluator.put_off = Look({"attempt": "1", "steps": "0"}, {}, Scores([7.0], [1]))
     assert run.evaluator._next().steps == 1
     assert run.evaluator.put_off is None
+
+
+def test_where_training_needs_every_core_it_rests_after_each_snapshot(tmp_path, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    run = Run(tmp_path)
+    run.evaluator.share = 0.2
+    run.later = [(2, 3.0), (3, 2.0)]
+    began, play = [], run.play
+
+    def passing(policy, episodes, **_):
+        began.append(clock[0])
+        clock[0] += 10.0
+        return play(policy, episodes)
+
+    def wait(seconds):
+        clock[0] += 1.0
+
+    run.evaluator.evaluation.run, run.evaluator.stop.wait = passing, wait
+    run.snapshot(1, 5.0)
+    assert run.evaluate() == [(1, 5.0, "full"), (2, 3.0, "probe"), (3, 2.0, "full")]
+    # Four times as long as it has played each time, until the learner is done.
+    assert began == [100, 150, 200, 210, 220]
 
 
 def test_with_nothing_newer_a_promising_one_is_played_with_at_once(tmp_path):

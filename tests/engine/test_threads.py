@@ -27,6 +27,19 @@ def test_wide_layers_take_the_cores_that_workers_leave(recipe, sets, threads, mo
     assert build.threads(load(recipe, sets)) == threads
 
 
+def test_where_an_evaluator_is_in_the_way(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for cores, sets, busy in [
+        (4, ['train.device="cpu"'], True),
+        (16, ['train.device="cpu"'], False),  # more than a learner takes
+        (1, ['train.device="cpu"'], False),  # one thread waits for no other
+        (4, [], False),  # it learns on a GPU
+        (4, ['train.device="cpu"', "network.hidden=[64, 64]"], False),
+    ]:
+        monkeypatch.setattr(build, "usable_cpus", lambda cores=cores: cores)
+        assert build.takes_all_cores(load("halfcheetah_sac", sets)) is busy
+
+
 BF16 = 'engine.precision="bf16"'
 
 
