@@ -100,19 +100,46 @@ def reported(process: str, layout: RunLayout) -> ErlError | None:
     return ErlError.from_json(row) if row else None
 
 
-def hung(process: str, pid: int, layout: RunLayout, limit_seconds: float) -> EnvError | None:
+class Watch:
+    """How long this process has watched others without a pause.
+
+    A job that is suspended, or a laptop that is shut, stops watchers and watched alike. What a process said before is
+    old then, and no sign of anything until it has had the time to speak again.
+
+    Args:
+        limit_seconds: of silence.
+
+    Attributes:
+        PAUSE_SECONDS: at least this long between two questions is a pause, and half of the limit.
+    """
+
+    PAUSE_SECONDS = 3.0
+
+    def __init__(self, limit_seconds: float) -> None:
+        self.limit_seconds = limit_seconds
+        self._began = self._asked = time.time()
+
+    def exceeds(self, silent_seconds: float) -> bool:
+        """Whether a silence, of which this process has seen as much as it was awake, is longer than may be."""
+        now = time.time()
+        if not 0.0 <= now - self._asked < max(self.limit_seconds / 2, self.PAUSE_SECONDS):
+            self._began = now
+        self._asked = now
+        return min(silent_seconds, now - self._began) >= self.limit_seconds
+
+
+def hung(process: str, pid: int, layout: RunLayout, watch: Watch) -> EnvError | None:
     """Whether `process` is stuck in an environment for longer than may be: which one, its seed and step, its stack."""
     row = read_json(layout.process(process)) or {}
     phase = str(row.get("phase", ""))
-    if row.get("pid") != pid or not phase.startswith("env"):
-        return None
-    silent = time.time() - float(row["time"])  # a native hang holds the interpreter: no more beats at all
-    if max(float(row["idle_seconds"]) + silent, silent) < limit_seconds:
+    told = row.get("pid") == pid and phase.startswith("env")
+    silent = time.time() - float(row["time"]) if told else 0.0  # a native hang holds the interpreter: no beats at all
+    if not watch.exceeds(max(float(row["idle_seconds"]) + silent, silent) if told else 0.0):
         return None
     stack = stack_of(process, pid, layout)
     position = read_position(layout.position(process)) if phase != "env make" else None
     return EnvError(
-        f"{process} hangs in {position or phase} for more than {limit_seconds:g} s",
+        f"{process} hangs in {position or phase} for more than {watch.limit_seconds:g} s",
         expected="an env that answers; engine.hang_seconds sets the limit",
         found=stack or "no Python stack: it hangs in native code",
         remedy="look at the stack above, or raise engine.hang_seconds for a slow env",
@@ -120,13 +147,13 @@ def hung(process: str, pid: int, layout: RunLayout, limit_seconds: float) -> Env
     )
 
 
-def silent(process: str, pid: int, layout: RunLayout, limit_seconds: float) -> ErlError | None:
+def silent(process: str, pid: int, layout: RunLayout, watch: Watch) -> ErlError | None:
     """Whether `process` has not been heard of for longer than may be: stopped from outside, or stuck in native code."""
     row = read_json(layout.process(process)) or {}
-    if row.get("pid") != pid or time.time() - float(row["time"]) < limit_seconds:
+    if row.get("pid") != pid or not watch.exceeds(time.time() - float(row["time"])):
         return None
     return ErlError(
-        f"{process} has been silent for more than {limit_seconds:g} s",
+        f"{process} has been silent for more than {watch.limit_seconds:g} s",
         expected="a sign of life every second; engine.hang_seconds sets the limit",
         found=f"its last word: {row.get('phase')}",
         remedy="it was stopped from outside, or hangs in native code",

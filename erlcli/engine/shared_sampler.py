@@ -20,7 +20,7 @@ from erlcli.core.types import EnvSpec, Rollout
 from erlcli.engine.buffers import Buffers, rollout_layout
 from erlcli.engine.child import Child
 from erlcli.engine.collector import Timing
-from erlcli.engine.failures import Interrupted, died, hung
+from erlcli.engine.failures import Interrupted, Watch, died, hung
 from erlcli.engine.samplers import Failures, Sampler
 from erlcli.engine.shared import SharedBlock
 from erlcli.engine.worker import env_share, slot, slotted, weights_layout
@@ -97,7 +97,7 @@ class SharedSampler(Sampler):
         self.timing = Timing()
         self.lag = recipe.engine.lag
         self._layout, self._beat, self._events, self._stop = layout, beat, events, stop
-        self._hang_seconds = recipe.engine.hang_seconds
+        self._watch = Watch(recipe.engine.hang_seconds)
         length, envs, slots = recipe.algorithm.rollout_length, recipe.envs_per_learner, self.lag + 1
         self._memory = SharedBlock.create(slotted(rollout_layout(spec, policy, length, envs), slots))
         self._buffers = [Buffers(slot(self._memory, i)) for i in range(slots)]
@@ -219,7 +219,7 @@ class SharedSampler(Sampler):
     def _check_hung(self, worker: Worker) -> None:
         if worker.child is None:
             return
-        error = hung(worker.name, worker.child.pid, self._layout, self._hang_seconds)
+        error = hung(worker.name, worker.child.pid, self._layout, self._watch)
         if error is not None:
             self._replace(worker, error)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from erlcli.engine import forks
 from erlcli.engine.child import Child
-from erlcli.engine.failures import died, hung, reported, silent, tail_of
+from erlcli.engine.failures import Watch, died, hung, reported, silent, tail_of
 from erlcli.engine.gpu import GpuMonitor
 from erlcli.engine.learners import Departure, Learners
 from erlcli.engine.member import Member
@@ -73,10 +73,12 @@ class Supervisor:
         self._signals = StopSignals()
         self._reached = False
         self._error: ErlError | None = None
+        self._watch = Watch(self.recipe.engine.hang_seconds)
         self._hangs: dict[str, ErlError] = {}  # why a process was killed, by its name
         self._asked: float | None = None  # when the learner was asked to leave
         self._patience = LEAVE_SECONDS
         self._crashes = self._evaluator_crashes = 0  # in a row
+        self._evaluated = 0  # bytes of evaluations at the evaluator's last crash
         self._crash_steps = -1  # how far the run was at the last crash that came further than those before
         self._state = "starting"
         self._status_due = 0.0
@@ -207,7 +209,9 @@ class Supervisor:
         """Start a crashed evaluator anew; rather than train unseen, a run whose evaluator can't live ends."""
         failure = reported("evaluator", self.layout)
         crash = self._hangs.pop("evaluator", None) or self._crash_error("evaluator", evaluator.poll() or 0)
-        self._evaluator_crashes += 1
+        evaluated = self.layout.evals.stat().st_size if self.layout.evals.exists() else 0
+        self._evaluator_crashes = 1 if evaluated > self._evaluated else self._evaluator_crashes + 1
+        self._evaluated = evaluated
         if failure is not None or self._evaluator_crashes > self.recipe.engine.max_restarts:
             self._error = failure or crash
             return False
@@ -224,10 +228,9 @@ class Supervisor:
         """
         if not child.is_born:
             return None
-        limit = self.recipe.engine.hang_seconds
-        error: ErlError | None = hung(child.name, child.pid, self.layout, limit)
+        error: ErlError | None = hung(child.name, child.pid, self.layout, self._watch)
         if error is None and silent_too:
-            error = silent(child.name, child.pid, self.layout, limit)
+            error = silent(child.name, child.pid, self.layout, self._watch)
         if error is None:
             return None
         self._hangs[child.name] = error

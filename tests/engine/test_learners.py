@@ -15,7 +15,6 @@ import torch
 from torch.distributed import HashStore
 
 from erlcli.engine import build, checkpoint
-from erlcli.engine.failures import silent
 from erlcli.engine.group import agree
 from erlcli.engine.learners import Departure, Learners
 from erlcli.engine.member import Member
@@ -330,15 +329,6 @@ def test_after_a_while_one_that_has_lost_the_others_is_taken_for_the_cause(tmp_p
     learners = Learners(RunLayout(tmp_path), [Member(0, 2), Member(1, 2)], 0)
     learners._children = [Gone("learner", None), Gone("learner-1", LOST)]
     assert learners.wait(0.0) == Departure("learner-1", LOST)
-
-
-def test_silence(tmp_path):
-    layout = RunLayout(tmp_path)
-    write_json(layout.process("learner-1"), {"pid": 7, "phase": "update", "time": time.time() - 9.0})
-    assert "silent for more than 5 s" in str(silent("learner-1", 7, layout, 5.0))
-    assert silent("learner-1", 7, layout, 20.0) is None
-    assert silent("learner-1", 8, layout, 5.0) is None  # the word is another process's
-    assert silent("learner", 7, layout, 5.0) is None
 
 
 def test_every_learner_takes_a_gpu(monkeypatch):

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from erlcli.engine.child import Child
-from erlcli.engine.failures import died, hung, tail_of
+from erlcli.engine.failures import Watch, died, hung, tail_of
 from erlcli.errors import EnvError, RecipeError
 from erlcli.runs.jsonl import Row, decode, encode
 from erlcli.runs.layout import RunLayout
@@ -67,7 +67,7 @@ class LocalBackend(Backend):
     def __init__(
         self, layout: RunLayout, lock_fd: int, hang_seconds: float, visible: Mapping[int, str] | None = None
     ) -> None:
-        self._layout, self._lock_fd, self._hang_seconds = layout, lock_fd, hang_seconds
+        self._layout, self._lock_fd, self._hang = layout, lock_fd, Watch(hang_seconds)
         self._workers: dict[str, _Worker] = {}
         self._selector = selectors.DefaultSelector()
         self._orders = 0
@@ -222,9 +222,9 @@ class LocalBackend(Backend):
             worker.order = None
             self._replace(worker, None)
             return [Report(worker.slot.name, order.member, "stopped")]
-        error = hung("learner", worker.child.pid, RunLayout(Path(order.run)), self._hang_seconds)
+        error = hung("learner", worker.child.pid, RunLayout(Path(order.run)), self._hang)
         # During an evaluation it speaks once a second, whatever the environment; at the start it may still import.
-        if error is None and (worker.trained or not order.train) and now - worker.heard > self._hang_seconds:
+        if error is None and (worker.trained or not order.train) and self._hang.exceeds(now - worker.heard):
             error = self._silent(worker)
         if error is None:
             return []
@@ -239,7 +239,7 @@ class LocalBackend(Backend):
             os.kill(worker.child.pid, signal.SIGUSR1)
             time.sleep(STACK_SECONDS)
         return EnvError(
-            f"{worker.child.name}: no sign of life during an evaluation for more than {self._hang_seconds:g} s",
+            f"{worker.child.name}: no sign of life during an evaluation for more than {self._hang.limit_seconds:g} s",
             expected="an env that answers; engine.hang_seconds sets the limit",
             found=tail_of(log, 20) or "no Python stack: it hangs in native code",
             remedy="look at the stack above, or raise engine.hang_seconds for a slow env",
