@@ -163,6 +163,25 @@ def test_a_step_that_would_do_something_else_is_left_alone(tmp_path):
     torch.testing.assert_close(results, [rows(8).x.sum(), rows(7).x.sum()])
 
 
+@pytest.mark.parametrize(
+    ("strays", "off", "alike"),
+    [
+        (0, 0.0, True),
+        (1000, 9e-4, True),  # rounding, everywhere
+        (10, 2e-2, True),  # Adam's first step of biases without a gradient
+        (11, 2e-2, False),
+        (1, 4e-2, False),
+        (1, float("nan"), False),
+    ],
+)
+def test_rounding_may_turn_a_few_signs(strays, off, alike):
+    wanted = torch.linspace(-1.0, 1.0, 1000, dtype=torch.float64)
+    got = wanted.clone()
+    got[:strays] += off
+    assert machine_code._alike(got, wanted) is alike
+    assert not machine_code._alike(torch.tensor([1.002]), torch.tensor([1.0]))  # a loss is one number
+
+
 @pytest.mark.parametrize("hindrance", ["no_compiler", "no_directory", "compiler_fails"])
 def test_without_means_to_compile_the_step_is_done_all_the_same(hindrance, tmp_path, monkeypatch):
     directory, expected = tmp_path / "cache", "no C++ compiler here"
