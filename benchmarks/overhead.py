@@ -16,7 +16,7 @@ from erlcli.engine.collector import Collector
 from erlcli.engine.episodes import EpisodeTracker
 
 TITLE = "Overhead of rollouts"
-BUDGET_SECONDS = 30.0
+BUDGET_SECONDS = 15.0
 ENVS, LENGTH, OBS, ACTIONS = 32, 256, 24, 4  # of BipedalWalker
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from report import NotMeasured, Settings, by_turns, spread, table
 
 TITLE = "Start-up"
-BUDGET_SECONDS = 60.0
+BUDGET_SECONDS = 30.0
 ENV = Path(__file__).with_name("first_step.py")
 
 
