@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from report import Settings, bench_command, by_turns, find_peer, ratio, spread, table
+from report import Settings, bench_command, by_turns, find_peer, flags, ratio, spread, table
 from sb3_tasks import PPO_TASKS
 
 TITLE = "Speed of PPO"
 BUDGET_SECONDS = 600.0
-SECONDS = {"cartpole": 6.0, "lunarlander": 6.0, "bipedal": 5.0}  # and never less than a whole rollout and its updates
+SECONDS = {"cartpole": 6.0, "lunarlander": 4.0, "bipedal": 4.0}  # and never less than a whole rollout and its updates
 RECIPES = {"cartpole": "cartpole_ppo", "lunarlander": "lunarlander_continuous_ppo", "bipedal": "bipedal_ppo"}
-GYMNASIUM = ("cartpole", "lunarlander")  # also on the peer's envs; BipedalWalker on them is in the section on workers
-GYMNASIUM_SET = 'env.backend="gymnasium"'
+# What else is measured: on the peer's own envs (BipedalWalker on them is in the section on workers), and with envs in
+# processes of their own, which learn the same without a lag, and with it are one update behind.
+GYMNASIUM = ("the same on gymnasium's envs", ['env.backend="gymnasium"'])
+WORKERS = ("the same with 2 workers", ["engine.workers=2"])
+LAG = ("and a lag of one rollout", ["engine.workers=2", "engine.lag=1"])
+VARIANTS = {"cartpole": [GYMNASIUM], "lunarlander": [GYMNASIUM, WORKERS, LAG], "bipedal": [WORKERS, LAG]}
 
 
 def sets(task: str) -> list[str]:
@@ -51,30 +57,21 @@ def section(settings: Settings) -> str:
         ours, theirs = found["erl"], found.get("peer", [])
         name, command = f"{PPO_TASKS[task]['env']}, {shape}", bench_command(RECIPES[task], sets(task))
         rows.append([name, spread(ours), spread(theirs), ratio(ours, theirs), command])
-        if task in GYMNASIUM:
-            same = found["gymnasium"]
-            rows.append(
-                [
-                    "the same on gymnasium's envs",
-                    spread(same),
-                    "",
-                    ratio(same, theirs),
-                    f"and `--set '{GYMNASIUM_SET}'`",
-                ]
-            )
+        for words, more in VARIANTS[task]:
+            same = found[words]
+            rows.append([words, spread(same), "", ratio(same, theirs), f"and `{shlex.join(flags(more))}`"])
     head = ["steps/s", "erl", "Stable-Baselines3", "ratio of medians", "command"]
     return table(head, rows + shipped(settings))
 
 
 def measure(task: str, python: Path | None, settings: Settings) -> dict[str, list[float]]:
-    """Steps/s of a task: ours, ours on the peer's envs, the peer."""
+    """Steps/s of a task: ours, its variants, the peer."""
 
-    def speed(*more: str) -> float:
+    def speed(more: Sequence[str] = ()) -> float:
         return float(settings.bench(RECIPES[task], [*sets(task), *more], SECONDS[task])["steps_per_second"])
 
     measures: dict[str, Callable[[], float]] = {"erl": speed}
-    if task in GYMNASIUM:
-        measures["gymnasium"] = lambda: speed(GYMNASIUM_SET)
+    measures |= {words: functools.partial(speed, more) for words, more in VARIANTS[task]}
     if python is not None:
         measures["peer"] = lambda: peer(python, task, settings)
     return by_turns(measures, settings)
