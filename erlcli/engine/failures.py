@@ -16,7 +16,7 @@ from pathlib import Path
 from erlcli.engine.child import describe_exit
 from erlcli.envs.position import read_position
 from erlcli.errors import EnvError, ErlError, PeerLostError
-from erlcli.runs.jsonl import read_json, write_json
+from erlcli.runs.jsonl import Row, read_json, write_json
 from erlcli.runs.layout import RunLayout
 
 DISK_ERRORS = {errno.ENOSPC: "no space left on the disk", errno.EROFS: "read-only file system", errno.EIO: "disk error",
@@ -132,9 +132,7 @@ def hung(process: str, pid: int, layout: RunLayout, watch: Watch) -> EnvError | 
     """Whether `process` is stuck in an environment for longer than may be: which one, its seed and step, its stack."""
     row = read_json(layout.process(process)) or {}
     phase = str(row.get("phase", ""))
-    told = row.get("pid") == pid and phase.startswith("env")
-    silent = time.time() - float(row["time"]) if told else 0.0  # a native hang holds the interpreter: no beats at all
-    if not watch.exceeds(max(float(row["idle_seconds"]) + silent, silent) if told else 0.0):
+    if not watch.exceeds(_stuck_seconds(row, phase) if row.get("pid") == pid else 0.0):
         return None
     stack = stack_of(process, pid, layout)
     position = read_position(layout.position(process)) if phase != "env make" else None
@@ -145,6 +143,14 @@ def hung(process: str, pid: int, layout: RunLayout, watch: Watch) -> EnvError | 
         remedy="look at the stack above, or raise engine.hang_seconds for a slow env",
         details={"traceback": stack, **(position.facts() if position is not None else {})},
     )
+
+
+def _stuck_seconds(row: Row, phase: str) -> float:
+    """How long a process has been in one call into an environment; 0 for one that is at something else."""
+    if not phase.startswith("env"):
+        return 0.0
+    unheard = time.time() - float(row["time"])  # a native hang holds the interpreter: no more beats at all
+    return max(float(row["idle_seconds"]) + unheard, unheard)
 
 
 def silent(process: str, pid: int, layout: RunLayout, watch: Watch) -> ErlError | None:
