@@ -28,7 +28,7 @@ import torch
 
 from erlcli.core.replay import Priorities, Replay
 from erlcli.core.types import Box, FinalObs, Rollout
-from erlcli.engine import build
+from erlcli.engine import build, compute
 from erlcli.engine.buffers import Buffers, rollout_layout
 from erlcli.engine.collector import Collector
 from erlcli.envs.config import EnvConfig
@@ -70,7 +70,7 @@ def ppo_speed(num_envs: int, width: int, seconds: float) -> Point:
     sets = [f"env.num_envs={num_envs}", f"network.hidden=[{width}, {width}]", f"algorithm.rollout_length={LENGTH}",
             f"algorithm.batch_size={num_envs * LENGTH // 4}", "algorithm.epochs=4"]  # fmt: skip
     recipe = load("cartpole_ppo", sets)
-    build.configure_cpu(recipe)
+    compute.configure_cpu(recipe)
     env = make_vec_env(EnvConfig("torch/CartPole-v1", num_envs=num_envs))
     algorithm = build.algorithm(recipe, env.spec, torch.device("cpu"))
     layout = rollout_layout(env.spec, algorithm.policy, LENGTH, num_envs)

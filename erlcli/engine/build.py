@@ -8,12 +8,11 @@ from typing import Any
 import torch
 
 from erlcli.algorithms import registry
-from erlcli.core import matmul, toolchain
+from erlcli.core import toolchain
 from erlcli.core.actor import Actor
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
 from erlcli.core.collective import ALONE, Collective
 from erlcli.core.compiled import Compiler
-from erlcli.core.cpus import usable_cpus
 from erlcli.core.graphs import CudaRecorder, Graphs
 from erlcli.core.policy import Policy, VectorPolicy
 from erlcli.core.seeding import derive
@@ -23,9 +22,6 @@ from erlcli.envs.config import choose_backend, env_config
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe
 from erlcli.runs.writer import EventLog, Heartbeat
-
-WIDE = 256  # width of a hidden layer from which more than one thread pays
-FEW_STEPS = 8  # env steps, which take less than a gradient step of wide layers (some 5 ms) even on slow physics
 
 
 def context(
@@ -225,78 +221,3 @@ def actor(recipe: AnyRecipe, policy: Policy, compiler: Compiler) -> Actor:
         refusal = "network.encoder: its time goes into convolutions"
     wanted = compiler if recipe.engine.compile == "on" else None
     return Actor(policy, recipe.algorithm, wanted, (recipe.network, recipe.normalize), refusal)
-
-
-def configure_cuda(recipe: AnyRecipe, device: torch.device) -> None:
-    """Set this process up for the learner's work on a GPU.
-
-    Raises:
-        RecipeError: the recipe wants what only a CPU does.
-    """
-    if device.type == "cuda":
-        if recipe.engine.precision == "bf16":
-            raise RecipeError(
-                "engine.precision bf16: on a CPU only",
-                expected="tf32 or fp32 on a GPU",
-                found=f"bf16, train.device {device}",
-                remedy='engine.precision = "tf32"',
-            )
-        torch.cuda.set_device(device)  # or streams and graphs would touch the first one, too
-        tf32 = recipe.engine.precision == "tf32"
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-
-
-def configure_cpu(recipe: AnyRecipe) -> None:
-    """Set this process up for the learner's tensor operations: threads, and its matrix products.
-
-    Raises:
-        RecipeError: see `choose_products`.
-    """
-    torch.set_num_threads(threads(recipe))
-    choose_products(recipe)
-
-
-def choose_products(recipe: AnyRecipe) -> None:
-    """Set how this process multiplies matrices: as exactly as the recipe says, with the faster library.
-
-    Raises:
-        RecipeError: this processor can't round as the recipe says.
-    """
-    rounded = recipe.engine.precision == "bf16"
-    if rounded and not matmul.rounds():
-        raise RecipeError(
-            "engine.precision bf16: not on this processor",
-            expected="one with AMX or AVX-512 BF16 (erl doctor names them)",
-            found="neither",
-            remedy='engine.precision = "fp32"',
-        )
-    matmul.choose(wide=is_wide(recipe), rounded=rounded)
-
-
-def is_wide(recipe: AnyRecipe) -> bool:
-    """Whether its layers are wide enough to be bound by arithmetic."""
-    critics: tuple[int, ...] | None = getattr(recipe.algorithm, "critic_hidden", None)
-    return max(*recipe.network.hidden, *(critics or ()), 0) >= WIDE
-
-
-def threads(recipe: AnyRecipe) -> int:
-    """CPU threads for the learner's tensor operations.
-
-    Small layers are done before a second thread has woken up, and the cores are better left to environments and
-    evaluation. With workers and lag, learner and workers run at the same time and share the cores; not so where the
-    learner makes a gradient step for each few env steps, which leaves the workers waiting nearly all of the time.
-    """
-    if recipe.engine.threads != "auto":
-        return recipe.engine.threads
-    if not is_wide(recipe):
-        return 1
-    cores, total = usable_cpus(), recipe.train.total_steps
-    learns_most = recipe.algorithm.gradient_steps(total, recipe.env.num_envs) >= total / FEW_STEPS
-    busy = recipe.engine.workers if recipe.engine.lag and not learns_most else 0
-    return max(1, min(cores - busy, 8))
-
-
-def takes_all_cores(recipe: AnyRecipe) -> bool:
-    """Whether the threads of a learner on the CPU are as many as there are cores."""
-    on_cpu = recipe.train.device == "cpu" or not torch.cuda.is_available()
-    return on_cpu and threads(recipe) >= usable_cpus() > 1

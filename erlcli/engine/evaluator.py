@@ -22,7 +22,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from erlcli.engine import build, checkpoint
+from erlcli.engine import build, checkpoint, compute
 from erlcli.engine.child import give_way, leave_now, on_orphaned
 from erlcli.engine.evaluate import Scores
 from erlcli.engine.evaluate_torch import make_evaluation
@@ -110,7 +110,7 @@ class Evaluator:
         self.recorded = time.monotonic()
         self.put_off: Look | None = None  # the most promising one that waits for its full number
         self.put_off_since = 0.0
-        self.share = SHARE if build.takes_all_cores(recipe) else 1.0
+        self.share = SHARE if compute.takes_all_cores(recipe) else 1.0
         self.rests_until = 0.0
 
     def run(self) -> int:

@@ -18,7 +18,7 @@ import torch
 
 from erlcli.core.collective import ALONE, Collective
 from erlcli.core.types import EnvSpec
-from erlcli.engine import build, checkpoint
+from erlcli.engine import build, checkpoint, compute
 from erlcli.engine.child import leave_now, on_orphaned
 from erlcli.engine.failures import report, run_child
 from erlcli.engine.group import join
@@ -95,7 +95,7 @@ def train(
     events = EventLog(layout, member.name, attempt)
     recipe = load(layout.recipe)
     device = build.device(recipe.train.device, member.number if collective.world_size > 1 else None)
-    build.configure_cpu(recipe)
+    compute.configure_cpu(recipe)
     collective.use(device)
     loop, sampler = assemble(layout, recipe, attempt, stop, beat, events, device, collective)
     loop.until = until
@@ -140,7 +140,7 @@ def assemble(
     engine, length = recipe.engine, recipe.algorithm.rollout_length
     rank, num_envs = collective.rank, recipe.envs_per_learner
     build.check_placement(recipe)
-    build.configure_cuda(recipe, device)
+    compute.configure_cuda(recipe, device)
     graphs, compiler = build.graphs(recipe, device, events), build.compiler(recipe, device, events, beat)
     sampler: Sampler
     if engine.workers:

@@ -275,11 +275,11 @@ class Slice:
 
     def _train_and_score(self, beat: Heartbeat) -> bool:
         """Whether the run has used its budget."""
-        from erlcli.engine import build
+        from erlcli.engine import build, compute
 
         events = self.events
         device = build.device(self.recipe.train.device)
-        build.configure_cpu(self.recipe)
+        compute.configure_cpu(self.recipe)
         loop = self._train(beat, events, device)
         where = {"steps": loop.counters.steps, "version": loop.counters.version, "seconds": round(loop.seconds, 3)}
         elapsed = round(time.monotonic() - self.started, 3)

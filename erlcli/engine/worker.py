@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from erlcli.core.policy import Policy
-from erlcli.engine import build
+from erlcli.engine import build, compute
 from erlcli.engine.buffers import Buffers, rollout_layout
 from erlcli.engine.child import leave_now, on_orphaned, outlive_sigterm
 from erlcli.engine.collector import Collector
@@ -56,7 +56,7 @@ def work(layout: RunLayout, index: int, connection: Connection, memory_fd: int, 
     """Answer the learner's requests until it is done with us."""
     torch.set_num_threads(1)
     recipe = load(layout.recipe)
-    build.choose_products(recipe)
+    compute.choose_products(recipe)
     beat = Heartbeat(layout, f"worker-{index}")
     share = env_share(recipe)
     threads = 1 if recipe.engine.env_threads == "auto" else recipe.engine.env_threads

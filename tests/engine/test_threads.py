@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from erlcli.core import matmul
-from erlcli.engine import build
+from erlcli.engine import compute
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import load
 
@@ -23,8 +23,8 @@ from erlcli.recipe.load import load
     ],
 )
 def test_wide_layers_take_the_cores_that_workers_leave(recipe, sets, threads, monkeypatch):
-    monkeypatch.setattr(build, "usable_cpus", lambda: 4)
-    assert build.threads(load(recipe, sets)) == threads
+    monkeypatch.setattr(compute, "usable_cpus", lambda: 4)
+    assert compute.threads(load(recipe, sets)) == threads
 
 
 def test_where_an_evaluator_is_in_the_way(monkeypatch):
@@ -36,8 +36,8 @@ def test_where_an_evaluator_is_in_the_way(monkeypatch):
         (4, [], False),  # it learns on a GPU
         (4, ['train.device="cpu"', "network.hidden=[64, 64]"], False),
     ]:
-        monkeypatch.setattr(build, "usable_cpus", lambda cores=cores: cores)
-        assert build.takes_all_cores(load("halfcheetah_sac", sets)) is busy
+        monkeypatch.setattr(compute, "usable_cpus", lambda cores=cores: cores)
+        assert compute.takes_all_cores(load("halfcheetah_sac", sets)) is busy
 
 
 BF16 = 'engine.precision="bf16"'
@@ -48,7 +48,7 @@ def test_products_are_as_exact_as_the_recipe_says(sets, precision, monkeypatch):
     monkeypatch.setattr(matmul, "rounds", lambda: True)
     monkeypatch.setattr(matmul, "_onednn_pays", lambda: False)
     try:
-        build.choose_products(load("halfcheetah_sac", sets))
+        compute.choose_products(load("halfcheetah_sac", sets))
         assert matmul.precision() == precision
     finally:
         matmul.choose(wide=False)
@@ -57,7 +57,7 @@ def test_products_are_as_exact_as_the_recipe_says(sets, precision, monkeypatch):
 def test_rounding_is_refused_where_the_processor_can_not(monkeypatch):
     monkeypatch.setattr(matmul, "rounds", lambda: False)
     with pytest.raises(RecipeError, match=r"engine\.precision") as caught:
-        build.choose_products(load("halfcheetah_sac", [BF16]))
+        compute.choose_products(load("halfcheetah_sac", [BF16]))
     assert "fp32" in caught.value.remedy
     assert matmul.precision() == matmul.DEFAULT
 
@@ -65,5 +65,5 @@ def test_rounding_is_refused_where_the_processor_can_not(monkeypatch):
 def test_a_gpu_has_tf32_instead(monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     with pytest.raises(RecipeError, match="on a CPU only") as caught:
-        build.configure_cuda(load("halfcheetah_sac", [BF16]), torch.device("cuda:0"))
+        compute.configure_cuda(load("halfcheetah_sac", [BF16]), torch.device("cuda:0"))
     assert "tf32" in caught.value.remedy
