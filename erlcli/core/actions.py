@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from erlcli.core.types import ActionSpace, Box, Discrete
@@ -47,6 +50,8 @@ class ActionMap(nn.Module):
         for name, value in (("scale", scale), ("offset", offset), ("low", low), ("high", high)):
             self.register_buffer(name, torch.as_tensor(value).to(self.unit), persistent=False)
         self.identity = bool((offset == 0).all() and (scale == 1).all())  # all() of no scales is True
+        # Bounds that all dimensions share are numbers: clamping by tensors takes longer than a small network's layer.
+        self.shared = (float(low.flat[0]), float(high.flat[0])) if low.size and _one(low) and _one(high) else None
 
     def forward(self, action: Tensor) -> Tensor:
         """Env actions of the env's dtype."""
@@ -54,9 +59,16 @@ class ActionMap(nn.Module):
             action = action.to(self.unit)
             if not self.identity:
                 action = torch.addcmul(self.offset, action, self.scale)
-            action = action.clamp(self.low, self.high)
-            return action.reshape(*action.shape[:-1], *self.shape).to(self.dtype)
+            action = action.clamp(*self.shared) if self.shared is not None else action.clamp(self.low, self.high)
+            if len(self.shape) != 1:
+                action = action.reshape(*action.shape[:-1], *self.shape)
+            return action.to(self.dtype)
         if not self.shape:
             return action if self.identity else action + self.offset
         shifted = action + self.offset
         return shifted.reshape(*action.shape[:-1], *self.shape).to(self.dtype)
+
+
+def _one(values: NDArray[Any]) -> bool:
+    """Whether they are all the same number."""
+    return bool((values == values.flat[0]).all())

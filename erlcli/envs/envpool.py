@@ -29,6 +29,7 @@ from erlcli.core.seeding import derive
 from erlcli.core.types import ActionSpace, Box, EnvSpec, Game, Step
 from erlcli.envs import envpool_import
 from erlcli.envs.config import AtariConfig, EnvConfig, envpool_refusal
+from erlcli.envs.envpool_exchange import Exchange
 from erlcli.envs.position import PositionLog
 from erlcli.envs.single import make_env
 from erlcli.envs.spaces import action_space, obs_box
@@ -40,6 +41,9 @@ try:
     envpool = envpool_import.load()
 except ImportError as error:  # the extra `fast` is optional; make_vec_env's callers get a RecipeError below
     missing = str(error)
+
+
+_GAME = ("info:reward", "info:terminated")  # a game's own, where training sees other rewards and ends
 
 
 class EnvpoolVecEnv:
@@ -62,9 +66,10 @@ class EnvpoolVecEnv:
         obs, action, limit = _spaces(config)
         self.spec = EnvSpec(obs, action, config.num_envs, config.limit or limit, games=config.shows_games)
         self._map = ActionMap(self.spec.action)
-        self._pool: Any = None
+        self._pool: Exchange | None = None
         self._seed = 0
         self._ended, self._terminated, self._truncated, self._valid = np.zeros((4, config.num_envs), dtype=bool)
+        self._zeros = np.zeros(config.num_envs * max(math.prod(obs.shape), 1), np.float32)
         self._flags = (
             torch.from_numpy(self._terminated),
             torch.from_numpy(self._truncated),
@@ -100,17 +105,17 @@ class EnvpoolVecEnv:
         self._pool = None  # the threads of the old one go before new ones come
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._pool = envpool.make_gymnasium(
+            pool = envpool.make_gymnasium(
                 self.config.envpool_id,
                 num_envs=self.config.num_envs,
                 seed=self._seed,
                 num_threads=min(self.config.threads or usable_cpus(), self.config.num_envs),
                 **options,
             )
+        self._pool = Exchange(pool, _GAME if self.spec.games else ())
         self._ended[:] = False
         self._steps = 0
-        obs, _ = self._pool.reset()
-        return torch.from_numpy(self._checked(obs))
+        return torch.from_numpy(self._checked(self._pool.reset()))
 
     def first_mask(self) -> Tensor | None:
         """See `VecEnv.first_mask`; none of the ids that envpool may step has masks."""
@@ -118,23 +123,25 @@ class EnvpoolVecEnv:
 
     def step(self, action: Tensor) -> Step:
         """See `VecEnv.step`."""
+        assert self._pool is not None, "reset comes first"
         self._steps += 1
         self._position.note("step", None, self._seed, None, self._steps)
-        obs, reward, terminated, truncated, info = self._pool.step(self._map(action).numpy())
-        if not math.isfinite(reward.sum()) and not np.isfinite(reward).all():
+        self._pool.send(self._map(action).numpy())
+        np.logical_not(self._ended, out=self._valid)
+        obs, reward, done, truncated, *game = self._pool.receive()
+        np.logical_and(done, self._valid, out=self._ended)
+        np.logical_and(truncated, self._ended, out=self._truncated)
+        np.greater(self._ended, self._truncated, out=self._terminated)
+        reward = reward.astype(np.float32, copy=False)
+        if not self._finite(reward):
             i = int(np.flatnonzero(~np.isfinite(reward))[0])
             raise self._failure(i, f"a reward of {reward[i]}")
-        np.logical_not(self._ended, out=self._valid)
-        np.logical_and(terminated, self._valid, out=self._terminated)
-        np.logical_and(truncated, self._valid, out=self._truncated)
-        np.logical_or(self._terminated, self._truncated, out=self._ended)
-        np.greater(self._truncated, self._terminated, out=self._truncated)  # both at once counts as terminated
-        game = None
-        if self.spec.games:
-            over = (info["terminated"] != 0) | truncated
-            game = Game(torch.from_numpy(info["reward"].astype(np.float32)), torch.from_numpy(over & self._valid))
-        rewards = torch.from_numpy(reward.astype(np.float32, copy=False))
-        return Step(torch.from_numpy(self._checked(obs)), rewards, *self._flags, game=game)
+        return Step(
+            torch.from_numpy(self._checked(obs)),
+            torch.from_numpy(reward),
+            *self._flags,
+            game=self._game(truncated, *game) if game else None,
+        )
 
     def verify(self) -> None:
         """See `VecEnv.verify`; every step has looked."""
@@ -147,11 +154,18 @@ class EnvpoolVecEnv:
         obs = obs.astype(self.spec.obs.dtype, copy=False)
         if obs.dtype == np.uint8:
             return obs.reshape(len(obs), *self.spec.obs.shape)  # a single frame has an axis of 1 here
-        if not math.isfinite(obs.sum()):  # a sum of finite numbers may overflow: look again before blaming an env
+        if not self._finite(obs.reshape(-1)):
             bad = np.flatnonzero(~np.isfinite(obs.reshape(len(obs), -1)).all(axis=1))
-            if len(bad):
-                raise self._failure(int(bad[0]), "a NaN or infinite observation")
+            raise self._failure(int(bad[0]), "a NaN or infinite observation")
         return obs
+
+    def _finite(self, numbers: NDArray[np.float32]) -> bool:
+        """Whether all are, by a product with zeros: the cheapest that looks at each, and no sum that overflows."""
+        return bool(numbers @ self._zeros[: len(numbers)] == 0.0)
+
+    def _game(self, truncated: NDArray[np.bool_], reward: NDArray[Any], over: NDArray[Any]) -> Game:
+        ends = ((over != 0) | truncated) & self._valid
+        return Game(torch.from_numpy(reward.astype(np.float32)), torch.from_numpy(ends))
 
     def _failure(self, i: int, what: str) -> EnvError:
         return EnvError(

@@ -42,9 +42,12 @@ def test_the_shape_and_dtype_of_the_env_come_back():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_action_lies_in_the_space(dtype, draws):
+@pytest.mark.parametrize(
+    ("low", "high"), [([-0.1, 0.3, -1e-3, 0.7], [0.1, 0.9, 1e-3, 0.8]), ([-0.1] * 4, [0.3] * 4)], ids=["own", "shared"]
+)
+def test_every_action_lies_in_the_space(low, high, dtype, draws):
     """Bounds that float32 can't hold are not to be passed by rounding."""
-    low, high = np.array([-0.1, 0.3, -1e-3, 0.7]), np.array([0.1, 0.9, 1e-3, 0.8])
+    low, high = np.array(low), np.array(high)
     space = spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
     mapped = ActionMap(box(space.low.tolist(), space.high.tolist(), dtype=dtype))
     edges = torch.tensor([[-1.0] * 4, [1.0] * 4, [-1.0000001] * 4, [9.0] * 4, [-9.0] * 4])

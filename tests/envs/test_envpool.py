@@ -7,6 +7,7 @@ from erlcli.core.actions import ActionMap
 from erlcli.envs import envpool as backend
 from erlcli.envs.config import ENVPOOL_IDS, EnvConfig
 from erlcli.envs.envpool import EnvpoolVecEnv
+from erlcli.envs.envpool_exchange import Exchange
 from erlcli.envs.gymnasium import GymnasiumVecEnv
 from erlcli.envs.vecenv import make_vec_env
 from erlcli.errors import EnvError, RecipeError
@@ -182,9 +183,12 @@ class Returns:
     """A pool that returns what it is told."""
 
     def __init__(self, obs, reward):
-        self.row = (obs, reward, np.zeros(4, bool), np.zeros(4, bool), {})
+        self.row = (obs, reward, np.zeros(4, bool), np.zeros(4, bool))
 
-    def step(self, action):
+    def send(self, action):
+        pass
+
+    def receive(self):
         return self.row
 
 
@@ -207,6 +211,37 @@ def test_large_observations_are_no_infinities(make):
     pool.reset(0)
     pool._pool = Returns(np.full((4, 4), 3e38, np.float32), np.zeros(4, np.float32))  # their sum overflows
     assert torch.isfinite(pool.step(push(pool)).obs).all()
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "BipedalWalker-v3", "Hopper-v5"])
+def test_an_exchange_is_a_step_of_the_pool(env_id):
+    options = {"num_envs": 3, "seed": 5, "max_episode_steps": 20}
+    theirs, ours = (envpool.make_gymnasium(env_id, **options) for _ in range(2))
+    exchange, random = Exchange(ours, ("elapsed_step",)), np.random.default_rng(0)
+    assert np.array_equal(exchange.reset(), theirs.reset()[0])
+    ends = np.zeros(2, int)
+    for _ in range(100):
+        shape = (3, *theirs.action_space.shape)
+        action = random.uniform(-1, 1, shape).astype(np.float32) if shape[1:] else random.integers(0, 2, 3)
+        obs, reward, terminated, truncated, info = theirs.step(action.astype(theirs.action_space.dtype))
+        exchange.send(action)
+        got = exchange.receive()
+        wanted = (obs, reward, terminated | truncated, truncated, info["elapsed_step"])
+        assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+        ends += terminated.sum(), truncated.sum()
+    assert ends.all() or env_id == "BipedalWalker-v3"
+
+
+def test_an_exchange_knows_what_it_can_not_carry():
+    class Crowd:
+        _action_keys, _state_keys = ["env_id", "players.env_id", "turn", "action"], ["obs", "reward"]
+
+        def __len__(self):
+            return 1
+
+    with pytest.raises(RecipeError, match="of a kind that erl does not know") as caught:
+        Exchange(Crowd())
+    assert "turn" in caught.value.found
 
 
 @pytest.mark.parametrize(
