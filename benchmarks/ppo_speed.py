@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from report import Settings, bench_command, by_turns, find_peer, flags, ratio, spread, table
+from report import Settings, bench_command, by_turns, find_peer, flags, on_policy_peer, ratio, spread, table
 from sb3_tasks import PPO_TASKS
 
 TITLE = "Speed of PPO"
@@ -41,9 +41,11 @@ def sets(task: str) -> list[str]:
 
 
 def peer(python: Path, task: str, settings: Settings) -> float:
-    """Steps/s of `sb3_ppo.py`, which steps gymnasium's envs one after the other, as the zoo does."""
-    script = Path(__file__).with_name("sb3_ppo.py")
-    return float(settings.run(python, script, task, "--seconds", str(settings.seconds(SECONDS[task]))).split()[-1])
+    """Steps/s of the peer, which steps gymnasium's envs one after the other, as the zoo does."""
+    known = PPO_TASKS[task]
+    normalized = [known["normalize"]] * 2
+    what = {"env": known["env"], "envs": known["envs"], "normalize": normalized, "options": known["ppo"]}
+    return on_policy_peer(python, what, SECONDS[task], settings)
 
 
 def section(settings: Settings) -> str:

@@ -165,6 +165,14 @@ def find_peer(settings: Settings) -> Path | None:
     return settings.peer
 
 
+def on_policy_peer(python: Path, task: Mapping[str, Any], seconds: float, settings: Settings) -> float:
+    """Steps/s of `sb3_on_policy.py` with a task as it takes it."""
+    script = Path(__file__).with_name("sb3_on_policy.py")
+    return float(
+        settings.run(python, script, json.dumps(task), "--seconds", str(settings.seconds(seconds))).split()[-1]
+    )
+
+
 def spread(values: Sequence[float | None], form: str = "{:,.0f}") -> str:
     """Median, and all values behind it; None is worse than any number, and - is said of none."""
     if not values:

@@ -1,5 +1,6 @@
 """The page of results, and repeats within a budget. Nothing is measured here."""
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_commands_that_fail_say_so():
 def test_every_section_of_the_runner_has_what_it_needs():
     import run
 
-    for module in run.SECTIONS.values():
+    for module in (run.SECTIONS | run.MORE).values():
         assert callable(module.section) and module.TITLE and module.BUDGET_SECONDS > 0
     assert sum(module.BUDGET_SECONDS for module in run.SECTIONS.values()) <= 1830  # half an hour, as is promised
 
@@ -96,3 +97,23 @@ def test_our_settings_are_those_of_the_peer():
         )  # fmt: skip
         assert (ours.gamma, ours.gae_lambda) == (wanted["gamma"], wanted["gae_lambda"])
         assert recipe.normalize.obs == theirs["normalize"]
+
+
+def test_the_peer_is_told_what_a_recipe_says():
+    import on_policy
+
+    from erlcli.recipe.load import load
+
+    for name in on_policy.RECIPES:
+        recipe = load(name)
+        task = on_policy.task(recipe)
+        assert (task["env"], task["envs"], task["algorithm"]) == (
+            recipe.env.id,
+            recipe.env.num_envs,
+            name.split("_")[-1],
+        )
+        assert task["options"]["n_steps"] == recipe.algorithm.rollout_length
+        assert ("batch_size" in task["options"]) == (task["algorithm"] == "ppo")
+        json.dumps(task)
+    sde = on_policy.task(load("pendulum_ppo"))["options"]
+    assert sde["use_sde"] and sde["sde_sample_freq"] == 4 and sde["batch_size"] == 64 and sde["n_epochs"] == 10

@@ -1,23 +1,29 @@
-"""Stable-Baselines3's steps/s with PPO, for `ppo_speed.py`.
+"""Stable-Baselines3's steps/s with PPO or A2C, for `ppo_speed.py` and `on_policy.py`.
 
-In a venv of its own: pip install torch==2.13.0 stable-baselines3 "gymnasium[box2d]", then
+In a venv of its own: pip install torch==2.13.0 stable-baselines3 "gymnasium[box2d,mujoco]", then
 
-    python benchmarks/sb3_ppo.py cartpole --seconds 20
+    python benchmarks/sb3_on_policy.py '{"env": "CartPole-v1", "envs": 8, "options": {"n_steps": 32}}' --seconds 20
 
-Whole iterations are counted, rollout and updates. The first one is left out where it is short beside the rest.
+Its argument: env, envs, algorithm ("ppo" or "a2c"), hidden and activation of the networks, what is normalised (obs,
+reward) and the options of the peer's class. Whole iterations are counted, rollout and updates. The first one is left
+out where it is short beside the rest.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 
 import torch
-from sb3_tasks import PPO_TASKS
-from stable_baselines3 import PPO
+from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
+from torch import nn
+
+ALGORITHMS = {"ppo": PPO, "a2c": A2C}
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU, "silu": nn.SiLU, "gelu": nn.GELU}
 
 
 class Clock(BaseCallback):
@@ -43,16 +49,23 @@ class Clock(BaseCallback):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=PPO_TASKS)
+    parser.add_argument("task", type=json.loads, help="JSON, see above")
     parser.add_argument("--seconds", type=float, default=20)
     options = parser.parse_args()
     torch.set_num_threads(2)
-    task = PPO_TASKS[options.task]
+    task = options.task
     env = make_vec_env(task["env"], task["envs"], seed=0)
-    if task["normalize"]:
-        env = VecNormalize(env, gamma=task["ppo"]["gamma"])
+    obs, reward = task.get("normalize", (False, False))
+    if obs or reward:
+        env = VecNormalize(env, norm_obs=obs, norm_reward=reward, gamma=task["options"]["gamma"])
+    hidden = task.get("hidden", [64, 64])
+    networks = {
+        "net_arch": {"pi": hidden, "vf": hidden},
+        "activation_fn": ACTIVATIONS[task.get("activation", "tanh")],
+    }
     clock = Clock(options.seconds)
-    PPO("MlpPolicy", env, device="cpu", seed=0, **task["ppo"]).learn(10**9, callback=clock)
+    peer = ALGORITHMS[task.get("algorithm", "ppo")]
+    peer("MlpPolicy", env, device="cpu", seed=0, policy_kwargs=networks, **task["options"]).learn(10**9, callback=clock)
     print(f"{clock.speed:.1f}")
 
 

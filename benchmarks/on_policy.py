@@ -1,0 +1,68 @@
+"""Speed of the shipped recipes that learn from rollouts, beside Stable-Baselines3 with the very same settings."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from report import Settings, bench_command, by_turns, find_peer, on_policy_peer, ratio, spread, table
+
+from erlcli.recipe.load import AnyRecipe, load
+
+TITLE = "Speed of the recipes that learn from rollouts"
+BUDGET_SECONDS = 900.0
+SECONDS = 4.0  # and never less than a whole rollout and its updates
+RECIPES = (
+    "cartpole_a2c", "lunarlander_a2c", "bipedal_a2c", "acrobot_ppo", "mountaincar_continuous_ppo", "pendulum_ppo",
+    "lunarlander_ppo", "hopper_ppo", "walker2d_ppo", "halfcheetah_ppo", "ant_ppo",
+)  # fmt: skip
+
+
+def task(recipe: AnyRecipe) -> dict[str, Any]:
+    """What `sb3_on_policy.py` is told so that it does what a recipe says, for as far as speed goes."""
+    ours: Any = recipe.algorithm
+    options = {
+        "n_steps": ours.rollout_length,
+        "gamma": ours.gamma,
+        "gae_lambda": ours.gae_lambda,
+        "learning_rate": ours.learning_rate(0.0),
+        "ent_coef": ours.entropy_coef(0.0),
+        "vf_coef": ours.value_coef,
+        "max_grad_norm": ours.max_grad_norm,
+        "normalize_advantage": ours.normalize_advantage,
+    }
+    if ours.std == "sde":
+        options |= {"use_sde": True, "sde_sample_freq": ours.sde_interval or -1}
+    if ours.name == "ppo":
+        options |= {"batch_size": ours.batch_size, "n_epochs": ours.epochs}
+    return {
+        "algorithm": ours.name,
+        "env": recipe.env.id,
+        "envs": recipe.env.num_envs,
+        "normalize": [recipe.normalize.obs, recipe.normalize.reward],
+        "hidden": list(recipe.network.hidden),
+        "activation": recipe.network.activation,
+        "options": options,
+    }
+
+
+def section(settings: Settings) -> str:
+    """See `report.section`."""
+    python = find_peer(settings)
+    names = RECIPES[: 1 if settings.quick else None]
+    rows = []
+    for place, name in enumerate(names):
+        part = settings.share(len(names) - place)
+        measures: dict[str, Any] = {"erl": functools.partial(part.bench, name, [], SECONDS)}
+        if python is not None:
+            measures["peer"] = functools.partial(on_policy_peer, python, task(load(name)), SECONDS, part)
+        rows.append(row(name, by_turns(measures, part)))
+    head = ["steps/s", "erl", "Stable-Baselines3", "ratio of medians", "of our envs alone to it", "command"]
+    return table(head, rows)
+
+
+def row(name: str, found: dict[str, list[Any]]) -> list[str]:
+    """A recipe's figures: the last is what the ratio would be if acting and learning cost nothing."""
+    ours, theirs = [one["steps_per_second"] for one in found["erl"]], found.get("peer", [])
+    alone = [one["env_limit_steps_per_second"] for one in found["erl"]]
+    return [name, spread(ours), spread(theirs), ratio(ours, theirs), ratio(alone, theirs), bench_command(name, [])]
