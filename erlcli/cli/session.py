@@ -76,8 +76,10 @@ def _owner_lives(layout: RunLayout) -> bool:
     return psutil.pid_exists(int(str(owner.get("pid", 0))))
 
 
-def nothing_left(layout: RunLayout, overrides: list[str] | None = None, *, json_output: bool = False) -> bool:
-    """Whether the run, with a recipe that is changed so, is at its end, which is then said."""
+def nothing_left(
+    layout: RunLayout, overrides: list[str] | None = None, *, json_output: bool = False, quiet: bool = False
+) -> bool:
+    """Whether the run, with a recipe that is changed so, is at its end, which is then said, unless `quiet`."""
     view = RunView(layout)
     view.refresh()
     summary, recipe = view.summary(), load(layout.recipe, overrides)
@@ -87,6 +89,8 @@ def nothing_left(layout: RunLayout, overrides: list[str] | None = None, *, json_
         return False
     if recipe.train.total_steps != summary["total_steps"] and not used:
         return False  # more of it, after a target that was reached before
+    if quiet:
+        return True
     if json_output:
         print_json(summary | {"exit_code": 0})
         return True
@@ -130,7 +134,7 @@ def resume_together(member: Member, layout: RunLayout, overrides: list[str], *, 
         RecipeError: the changed recipe can't be used.
     """
     overrides = [*overrides, f"engine.learners={member.world_size}"]
-    if nothing_left(layout, overrides, json_output=json_output):
+    if nothing_left(layout, overrides, json_output=json_output, quiet=member.rank > 0):
         return 0
     if member.rank:
         return torchrun.follow(layout, member)

@@ -256,6 +256,10 @@ def test_torchrun_starts_them_and_starts_them_anew(untouched, tmp_path):
     assert load(layout.recipe).engine.learners == 2
     assert read_json(layout.status)["state"] == "finished"
     assert_same(untouched, layout)
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, command), "resume", layout.root], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.count("nothing is left to do")) == (0, 1), done.stderr
 
 
 @pytest.mark.slow
