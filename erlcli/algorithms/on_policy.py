@@ -34,7 +34,7 @@ from erlcli.algorithms.config.on_policy import OnPolicyConfig
 from erlcli.core import distributions
 from erlcli.core.algorithm import Algorithm, Context, Supports
 from erlcli.core.batches import Batch, Recurrence
-from erlcli.core.distributions import legal
+from erlcli.core.categorical import legal
 from erlcli.core.encoders import encoded, make_encoder, trunk_width
 from erlcli.core.memory import RecurrentCritic
 from erlcli.core.networks import Critic, mlp

@@ -26,7 +26,7 @@ from erlcli.algorithms.config.sac_discrete import DiscreteSACConfig
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.algorithms.soft import Temperature
 from erlcli.core.algorithm import Context, Supports
-from erlcli.core.distributions import Categorical
+from erlcli.core.categorical import Categorical
 from erlcli.core.encoders import actor_network, encoded, wants_encoder
 from erlcli.core.ensemble import Ensemble
 from erlcli.core.optim import Optimizer

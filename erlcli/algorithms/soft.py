@@ -26,10 +26,10 @@ from erlcli.algorithms.ddpg import action_dim
 from erlcli.algorithms.h_term import draws, h_term
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, Supports
-from erlcli.core.distributions import StateTanhGaussian
 from erlcli.core.encoders import encoded, wants_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.exploration import uniform
+from erlcli.core.gaussian import StateTanhGaussian
 from erlcli.core.h_term import log_density
 from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer

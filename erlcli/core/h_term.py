@@ -56,7 +56,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from erlcli.core.distributions import Distribution, StateTanhGaussian, TanhGaussian
+from erlcli.core.distribution import Distribution
+from erlcli.core.gaussian import StateTanhGaussian, TanhGaussian
 from erlcli.core.seeding import derive, generator
 from erlcli.core.trajectories import TrajectoryStore
 from erlcli.core.types import Rollout

@@ -15,8 +15,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from erlcli.core.categorical import legal
 from erlcli.core.collective import Collective
-from erlcli.core.distributions import Distribution, legal
+from erlcli.core.distribution import Distribution
 from erlcli.core.encoders import ImageEncoder, Observations, PartsEncoder
 from erlcli.core.memory import Memory
 from erlcli.core.networks import mlp

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from erlcli.core.distributions import LOG_SQRT_2PI, Distribution
+from erlcli.core.distribution import Distribution
 from erlcli.core.encoders import ImageEncoder, PartsEncoder
+from erlcli.core.gaussian import LOG_SQRT_2PI
 from erlcli.core.memory import Memory
 from erlcli.core.policy import ActorPolicy
 from erlcli.core.types import Box

@@ -14,7 +14,7 @@ from torch import distributions as reference
 from erlcli.algorithms.config.sac import ModSACConfig, SACConfig
 from erlcli.algorithms.sac import SAC, ModSAC
 from erlcli.core.algorithm import Context, NetworkConfig
-from erlcli.core.distributions import StateTanhGaussian
+from erlcli.core.gaussian import StateTanhGaussian
 from erlcli.core.replay import Transitions
 from erlcli.core.types import Box, Discrete, EnvSpec, MultiDiscrete
 

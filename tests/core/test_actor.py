@@ -7,7 +7,7 @@ import torch
 
 from erlcli.core.actor import Actor
 from erlcli.core.compiled import Compiler
-from erlcli.core.distributions import Gaussian
+from erlcli.core.gaussian import Gaussian
 from erlcli.core.optim import Optimizer
 from erlcli.core.policy import ActorPolicy
 from erlcli.core.types import Box

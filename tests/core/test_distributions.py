@@ -9,16 +9,9 @@ import pytest
 import torch
 from torch import distributions as reference
 
-from erlcli.core.distributions import (
-    Categorical,
-    Gaussian,
-    MultiCategorical,
-    StateGaussian,
-    TanhGaussian,
-    for_space,
-    gumbel,
-    legal,
-)
+from erlcli.core.categorical import Categorical, MultiCategorical, gumbel, legal
+from erlcli.core.distributions import for_space
+from erlcli.core.gaussian import Gaussian, StateGaussian, TanhGaussian
 from erlcli.core.types import Box, Discrete, MultiDiscrete
 
 CPU = torch.device("cpu")

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from erlcli.core.distributions import Categorical, Gaussian, StateTanhGaussian, TanhGaussian
+from erlcli.core.categorical import Categorical
+from erlcli.core.gaussian import Gaussian, StateTanhGaussian, TanhGaussian
 from erlcli.core.h_term import HTerm, HTermSettings, deterministic_log_density, log_density
 from erlcli.core.trajectories import TrajectoryStore
 from erlcli.core.types import Box, FinalObs, Rollout

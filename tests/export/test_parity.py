@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from erlcli.core.distributions import TanhGaussian
+from erlcli.core.gaussian import TanhGaussian
 from erlcli.core.types import Box, Discrete, EnvSpec, MultiDiscrete
 from erlcli.engine.load_policy import load_policy
 from erlcli.errors import ErlError
