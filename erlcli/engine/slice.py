@@ -15,12 +15,9 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
-import json
 import os
-import queue
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -28,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from erlcli.engine.child import leave_now, on_orphaned, outlive_sigterm
+from erlcli.engine.inbox import Inbox
 from erlcli.engine.status import status_row
 from erlcli.errors import ErlError
 from erlcli.recipe.load import AnyRecipe, load
@@ -45,55 +43,6 @@ if TYPE_CHECKING:
 PROCESS = "learner"  # of the member's run, for its readers
 ALIVE_SECONDS = 1.0  # between two signs of life during an evaluation
 LOCK_SECONDS = 5.0  # a slice that was killed a moment ago may hold the lock for as long as its process dies
-
-
-class Inbox:
-    """Requests from the orchestrator; a thread reads them, so that one to stop comes through during a slice.
-
-    Args:
-        fd: to read from.
-    """
-
-    def __init__(self, fd: int) -> None:
-        self._orders: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
-        self._stopped: set[int] = set()
-        self._current: tuple[int, StopFlag] | None = None
-        self._mutex = threading.Lock()
-        threading.Thread(target=self._read, args=(fd,), name="inbox", daemon=True).start()
-
-    def take(self) -> Row | None:
-        """The next order; None once nobody can send one any more."""
-        return self._orders.get()
-
-    @contextlib.contextmanager
-    def at_work(self, number: int, stop: StopFlag) -> Iterator[None]:
-        """While the order `number` is carried out, a request to stop it sets `stop`."""
-        with self._mutex:
-            self._current = (number, stop)
-            if number in self._stopped:
-                stop.set()
-        try:
-            yield
-        finally:
-            with self._mutex:
-                self._current = None
-
-    def is_stopped(self, number: int) -> bool:
-        """Whether the orchestrator wants an order to end."""
-        return number in self._stopped
-
-    def _read(self, fd: int) -> None:
-        with open(fd, "rb") as file:
-            for line in file:
-                row = json.loads(line)
-                if row["do"] != "stop":
-                    self._orders.put(row)
-                    continue
-                with self._mutex:
-                    self._stopped.add(row["id"])
-                    if self._current is not None and self._current[0] == row["id"]:
-                        self._current[1].set()
-        self._orders.put(None)
 
 
 class Work:
