@@ -129,7 +129,7 @@ class Compiled(Generic[OwnerT, P]):
             return self._run(owner, *args, **kwargs)
         # Machine code takes it for granted how a tensor lies in memory, and asks nobody.
         tensors = [t if t.is_contiguous() else t.contiguous() for t in trees.tensors(args)]
-        shapes = [t.shape[self._first :] for t in tensors]
+        shapes = [t.shape[1:] for t in tensors] if self._first else [t.shape for t in tensors]
         changed = shapes != self._shapes or self._config is not owner.config
         if self._library is None or changed:
             self._shapes = shapes

@@ -315,7 +315,6 @@ class Replay:
         weight = (self._tree[index] * (self._count / self._tree.total)).pow_(-self.beta)
         return (weight / weight.max()).to(torch.float32)
 
-    @torch.no_grad()
     def update_priorities(self, index: Tensor, td_error: Tensor) -> None:
         """Set the priorities of rows by their newest TD errors; does nothing where draws are uniform.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -17,16 +17,23 @@ def tensors(value: object) -> list[Tensor]:
 
 
 def _collect(value: object, found: list[Tensor]) -> None:
+    inner: Iterable[object]
     if isinstance(value, Tensor):
         found.append(value)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            _collect(inner, found)
+        return
+    if isinstance(value, (list, tuple)):
+        inner = value
     elif isinstance(value, dict):
-        for inner in value.values():
-            _collect(inner, found)
+        inner = value.values()
     elif hasattr(value, "__dict__"):
-        _collect(vars(value), found)
+        inner = vars(value).values()
+    else:
+        return
+    for one in inner:
+        if type(one) is Tensor:  # as most are, and this runs before each compiled step
+            found.append(one)
+        elif one is not None:
+            _collect(one, found)
 
 
 def rebuilt(value: Any, replacements: Iterator[Tensor]) -> Any:  # noqa: ANN401 - of the same type
