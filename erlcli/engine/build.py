@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -194,26 +195,30 @@ def graphs(recipe: AnyRecipe, device: torch.device, events: EventLog) -> Graphs:
     return Graphs(CudaRecorder(device) if wanted else None, tell)
 
 
-def compiler(recipe: AnyRecipe, device: torch.device, events: EventLog, beat: Heartbeat) -> Compiler:
-    """What compiles the run's steps, if it is to be; events tell what became of them.
+def compiler(recipe: AnyRecipe, device: torch.device, write: Callable[[str, str], object], beat: Heartbeat) -> Compiler:
+    """What compiles the steps of a process, if it is to be.
 
-    Compiling takes long, also in the midst of a rollout: `beat` is told, so that no environment is taken for hung.
+    Args:
+        recipe: of the run.
+        device: where the steps run.
+        write: told what becomes of them, as an event of a kind and its message.
+        beat: told that compiling takes long, also in the midst of a rollout, so that no environment is taken for hung.
     """
     if device.type != "cpu" or recipe.engine.compile not in ("on", "updates"):  # auto is resolved before a run
         return Compiler()
 
     def tell(name: str, reason: str | None) -> None:
-        events.write("compile", f"compiled: the {name}" if reason is None else f"not compiled: the {name}: {reason}")
+        write("compile", f"compiled: the {name}" if reason is None else f"not compiled: the {name}: {reason}")
 
     def begin(name: str) -> None:
         beat.progress("compiling")
-        events.write("compile", f"compiling the {name}, once for this recipe on this machine")
+        write("compile", f"compiling the {name}, once for this recipe on this machine")
 
     return Compiler(toolchain.libraries(), tell, begin)
 
 
 def actor(recipe: AnyRecipe, policy: Policy, compiler: Compiler) -> Actor:
-    """What acts for a policy in the learner's own process, compiled with `engine.compile = "on"`."""
+    """What acts for a policy on the CPU, compiled with `engine.compile = "on"`."""
     refusal = None
     if not policy.plain:
         refusal = "the policy obeys masks, or remembers"

@@ -141,7 +141,7 @@ def assemble(
     rank, num_envs = collective.rank, recipe.envs_per_learner
     build.check_placement(recipe)
     compute.configure_cuda(recipe, device)
-    graphs, compiler = build.graphs(recipe, device, events), build.compiler(recipe, device, events, beat)
+    graphs, compiler = build.graphs(recipe, device, events), build.compiler(recipe, device, events.write, beat)
     sampler: Sampler
     if engine.workers:
         beat.progress("env make")

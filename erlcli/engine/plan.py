@@ -58,8 +58,7 @@ def worth_compiling(recipe: AnyRecipe) -> Literal["on", "updates", "off"]:
     algorithm, envs, total = recipe.algorithm, recipe.env.num_envs, recipe.train.total_steps
     if algorithm.gradient_steps(total, envs) * (1.0 + algorithm.rows(envs) / COMPILED_ROWS) < COMPILED_STEPS:
         return "off"
-    acts = 0 if recipe.engine.workers else total / envs  # workers leave it to PyTorch
-    return "on" if acts >= COMPILED_ACTS else "updates"
+    return "on" if total / envs >= COMPILED_ACTS else "updates"
 
 
 def resolve(recipe: AnyRecipe, backend: str) -> AnyRecipe:

@@ -197,7 +197,7 @@ class SharedSampler(Sampler):
         return self._buffers[number % (self.lag + 1)].rollout(self._versions.pop(number))
 
     def _answer(self, worker: Worker) -> dict[str, Any] | None:
-        """One answer of a worker, or None after its successor has been started."""
+        """One answer of a worker, or None: it had something to tell, or its successor has been started."""
         if worker.connection is None:
             raise RuntimeError(f"{worker.name} has no connection")
         try:
@@ -211,6 +211,9 @@ class SharedSampler(Sampler):
             error = ErlError.from_json(answer["error"])
             error.message = f"{worker.name}: {error.message}"
             self._replace(worker, error)
+            return None
+        if "event" in answer:
+            self._events.write(answer["event"], answer["message"])
             return None
         worker.pending.pop(0)
         worker.failures.completed()

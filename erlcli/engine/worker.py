@@ -73,7 +73,13 @@ def work(layout: RunLayout, index: int, connection: Connection, memory_fd: int, 
     )
     buffers = [Buffers(slot(memory, i)).columns(column, column + share) for i in range(slots)]
     channel = SharedBlock.attach(weights_fd, slotted(weights_layout(policy), slots))
-    collector = Collector(env, policy, length, index * share, beat.progress)
+
+    def write(kind: str, message: str) -> None:
+        if index % recipe.engine.workers == 0:  # all of a learner's workers compile the same
+            connection.send_bytes(json.dumps({"event": kind, "message": message}).encode())
+
+    actor = build.actor(recipe, policy, build.compiler(recipe, torch.device("cpu"), write, beat))
+    collector = Collector(env, policy, length, index * share, beat.progress, actor=actor)
     while True:
         beat.progress("waiting")
         request: dict[str, Any] = json.loads(connection.recv_bytes())

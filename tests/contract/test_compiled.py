@@ -1,5 +1,6 @@
 """Compiled, every algorithm learns what it learns without, and acts as it does without."""
 
+import copy
 import shutil
 
 import pytest
@@ -10,6 +11,7 @@ from erlcli.algorithms import registry
 from erlcli.core.actor import Actor
 from erlcli.core.compiled import Compiler
 from erlcli.engine import build
+from erlcli.runs.jsonl import read
 
 CPU = torch.device("cpu")
 # A large epsilon: Adam divides by the root of squared gradients, which makes steps of the rounding of tiny ones.
@@ -86,3 +88,21 @@ def test_it_acts_as_it_does_without(name, make_run, tmp_path):
                     torch.testing.assert_close(compiled(obs, drawn), plain(obs, drawn))
             algorithm.update(rollout, 0.5)
     assert told == {"acting": None}
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_workers_act_compiled_and_the_first_tells(make_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rollouts = []
+    for compiled in ("on", "off"):
+        run = make_run("ppo", "Target", normalize={"obs": True}, engine={"compile": compiled, "workers": 2})
+        with run.sampler() as (sampler, algorithm):
+            sampler.restart(algorithm.policy, 0, 1, 1000)
+            rollouts.append(copy.deepcopy(sampler.recv()))  # out of the shared memory
+        told = [row["message"] for row in read(run.layout.events("learner"))]
+        expected = ["compiling the acting, once for this recipe on this machine", "compiled: the acting"]
+        assert told == (expected if compiled == "on" else [])
+    assert len(list((tmp_path / "cache" / "erl" / "compiled").glob("*/step.so"))) == 1
+    torch.testing.assert_close(rollouts[0].action, rollouts[1].action, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(rollouts[0].extras, rollouts[1].extras, rtol=1e-3, atol=1e-3)

@@ -55,7 +55,7 @@ tensorboard = false
 """
 SETTINGS = {
     "inline": [],
-    "two_workers": ["--set", "engine.workers=2"],
+    "two_workers": ["--set", "engine.workers=2", "--set", "engine.compile=on"],
     "compiled": ["--set", "engine.compile=on"],
     "two_workers_lag": ["--set", "engine.workers=2", "--set", "engine.lag=1"],
 }
