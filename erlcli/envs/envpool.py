@@ -69,7 +69,6 @@ class EnvpoolVecEnv:
         self._pool: Exchange | None = None
         self._seed = 0
         self._ended, self._terminated, self._truncated, self._valid = np.zeros((4, config.num_envs), dtype=bool)
-        self._zeros = np.zeros(config.num_envs * max(math.prod(obs.shape), 1), np.float32)
         self._flags = (
             torch.from_numpy(self._terminated),
             torch.from_numpy(self._truncated),
@@ -123,7 +122,8 @@ class EnvpoolVecEnv:
 
     def step(self, action: Tensor) -> Step:
         """See `VecEnv.step`."""
-        assert self._pool is not None, "reset comes first"
+        if self._pool is None:
+            raise RuntimeError("reset() comes before step()")
         self._steps += 1
         self._position.note("step", None, self._seed, None, self._steps)
         self._pool.send(self._map(action).numpy())
@@ -133,7 +133,7 @@ class EnvpoolVecEnv:
         np.logical_and(truncated, self._ended, out=self._truncated)
         np.greater(self._ended, self._truncated, out=self._terminated)
         reward = reward.astype(np.float32, copy=False)
-        if not self._finite(reward):
+        if not _finite(reward):
             i = int(np.flatnonzero(~np.isfinite(reward))[0])
             raise self._failure(i, f"a reward of {reward[i]}")
         return Step(
@@ -154,14 +154,10 @@ class EnvpoolVecEnv:
         obs = obs.astype(self.spec.obs.dtype, copy=False)
         if obs.dtype == np.uint8:
             return obs.reshape(len(obs), *self.spec.obs.shape)  # a single frame has an axis of 1 here
-        if not self._finite(obs.reshape(-1)):
+        if not _finite(obs):
             bad = np.flatnonzero(~np.isfinite(obs.reshape(len(obs), -1)).all(axis=1))
             raise self._failure(int(bad[0]), "a NaN or infinite observation")
         return obs
-
-    def _finite(self, numbers: NDArray[np.float32]) -> bool:
-        """Whether all are, by a product with zeros: the cheapest that looks at each, and no sum that overflows."""
-        return bool(numbers @ self._zeros[: len(numbers)] == 0.0)
 
     def _game(self, truncated: NDArray[np.bool_], reward: NDArray[Any], over: NDArray[Any]) -> Game:
         ends = ((over != 0) | truncated) & self._valid
@@ -175,6 +171,11 @@ class EnvpoolVecEnv:
             remedy='env.backend = "gymnasium" tells whether it is the env or envpool',
             details={"env_index": i, "seed": self._seed, "step": self._steps, "traceback": None},
         )
+
+
+def _finite(numbers: NDArray[np.float32]) -> bool:
+    """Whether all are; a sum of finite numbers may overflow, which takes another look."""
+    return math.isfinite(numbers.sum()) or bool(np.isfinite(numbers).all())
 
 
 def _atari(config: EnvConfig, atari: AtariConfig) -> dict[str, Any]:

@@ -183,9 +183,9 @@ class EngineSection(Section):
     compile: Literal["auto", "on", "updates", "off"] = Field(
         "auto",
         description="Machine code on a CPU, which is several times faster for small networks: of gradient steps "
-        "(updates), or of acting in the learner's own process too (on), compiled once for a recipe on a machine. auto "
-        "compiles what pays that back twice within the budget, and nothing for members of a tournament; off leaves "
-        "all to PyTorch. Nothing on a GPU.",
+        "(updates), or of acting too (on), compiled once for a recipe on a machine. auto compiles what pays that back "
+        "twice within the budget, and nothing for members of a tournament; off leaves all to PyTorch. Nothing on a "
+        "GPU.",
     )
     threads: Count | Auto = Field("auto", description="CPU threads of the learner's tensor operations.")
     env_threads: Count | Auto = Field("auto", description="CPU threads of envpool, per process.")

@@ -192,16 +192,18 @@ class Returns:
         return self.row
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("what", ["observation", "reward"])
-def test_nan_names_env_seed_and_step(make, what):
+def test_nan_names_env_seed_and_step(make, what, value):
     pool = make()
     pool.reset(0)
     for _ in range(2):
         pool.step(push(pool))
     obs, reward = np.zeros((4, 4), np.float32), np.zeros(4, np.float32)
-    (obs if what == "observation" else reward)[2] = np.nan
+    (obs if what == "observation" else reward)[2] = value
     pool._pool = Returns(obs, reward)
-    with pytest.raises(EnvError, match=f"env 2 of the pool .*vector step 3.* {what}|a reward of nan") as caught:
+    with pytest.raises(EnvError, match=f"env 2 of the pool .*vector step 3.* {what}|a reward of {value}") as caught:
         pool.step(push(pool))
     assert caught.value.details["env_index"] == 2 and caught.value.details["step"] == 3
 
