@@ -17,8 +17,8 @@ from erlcli.recipe.load import load
         ("halfcheetah_sac", ["engine.workers=1"], 4),
         ("halfcheetah_sac", ["engine.workers=1", "engine.lag=1"], 4),
         ("halfcheetah_sac", ["engine.workers=1", "engine.lag=1", "algorithm.updates_per_step=0.01"], 3),
-        ("halfcheetah_ppo", ["engine.workers=2", "engine.lag=1", "network.hidden=[256, 256]"], 2),
-        ("halfcheetah_ppo", ["engine.workers=8", "engine.lag=1", "network.hidden=[256, 256]"], 1),
+        ("ant_ppo", ["engine.workers=2", "engine.lag=1", "network.hidden=[256, 256]"], 2),
+        ("ant_ppo", ["engine.workers=8", "engine.lag=1", "network.hidden=[256, 256]"], 1),
         ("halfcheetah_sac", ["engine.threads=3"], 3),
     ],
 )
