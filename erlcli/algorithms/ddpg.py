@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from erlcli.algorithms.config.ddpg import DDPGConfig, DeterministicConfig
-from erlcli.algorithms.h_term import draws, h_term
+from erlcli.algorithms.h_term import TermStep, h_term
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, Supports
 from erlcli.core.encoders import actor_network, make_encoder, wants_encoder
@@ -133,7 +133,7 @@ class DDPG(OffPolicyAlgorithm):
         }
         self._actor_loss = torch.zeros((), device=self.device)
         self._critic_step = context.compiled("critics' step", type(self).critic_step)
-        self._actor_step = context.compiled("actor's step", type(self).actor_step, refusal=draws(self.h_term))
+        self._actor_step = TermStep(context, "actor's step", type(self).actor_step, self.h_term)
 
     @classmethod
     def build_policy(cls, config: DeterministicConfig, context: Context) -> DeterministicPolicy:
@@ -186,7 +186,7 @@ class DDPG(OffPolicyAlgorithm):
         action = self.policy.network(features).tanh()
         loss = -self.critic.q(features, action, members=slice(0, 1), frozen=True).mean()
         total = loss
-        if self.h_term is not None and self.h_term.due():
+        if self.h_term is not None and self.h_term.is_due:
             total = loss + self.h_term.loss(self._log_density)
         self.optimizers["actor"].apply(total, self.learning_rate)
         return (loss.detach(),)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Concatenate, Generic
+
+from torch import Tensor
+
 from erlcli.algorithms.config.h_term import HTermConfig
 from erlcli.core.algorithm import Context
+from erlcli.core.compiled import OwnerT, P
 from erlcli.core.h_term import HTerm, HTermSettings
 from erlcli.core.policy import Policy
 from erlcli.core.trajectories import TrajectoryStore
@@ -30,6 +36,34 @@ def h_term(config: HTermConfig, context: Context, policy: Policy) -> HTerm | Non
     return HTerm(HTermSettings(**config.model_dump(exclude={"enabled", "capacity"})), store, context.seed)
 
 
-def draws(term: HTerm | None) -> str | None:
-    """Why a step with this term can't be compiled; None where there is no term."""
-    return None if term is None else "algorithm.h_term: it draws trajectories"
+class TermStep(Generic[OwnerT, P]):
+    """A gradient step of an actor which has the H-term where it `is_due`: compiled, that makes two programs.
+
+    Args:
+        context: which compiles.
+        name: of the step, for messages.
+        step: a function of the algorithm and of tensors.
+        term: of the algorithm.
+        rows_vary: see `Context.compiled`, as `refusal`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        step: Callable[Concatenate[OwnerT, P], tuple[Tensor, ...]],
+        term: HTerm | None,
+        *,
+        rows_vary: bool = False,
+        refusal: str | None = None,
+    ) -> None:
+        self._term = term
+        self._without = context.compiled(name, step, rows_vary=rows_vary, refusal=refusal)
+        self._with = self._without
+        if term is not None:
+            self._with = context.compiled(f"{name} with the H-term", step, rows_vary=rows_vary, refusal=refusal)
+
+    def __call__(self, owner: OwnerT, *args: P.args, **kwargs: P.kwargs) -> tuple[Tensor, ...]:
+        """What the step returns."""
+        due = self._term is not None and self._term.step()
+        return (self._with if due else self._without)(owner, *args, **kwargs)

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from erlcli.algorithms.config.ppo import PPOConfig
-from erlcli.algorithms.h_term import draws, h_term
+from erlcli.algorithms.h_term import TermStep, h_term
 from erlcli.algorithms.on_policy import MOST_STEPS, Learnt, OnPolicyAlgorithm, explained_variance
 from erlcli.core.algorithm import Context
 from erlcli.core.batches import Batch, minibatches
@@ -59,7 +59,7 @@ class PPO(OnPolicyAlgorithm):
         self.ratio_low = torch.zeros((), device=self.device)  # 1 - clip_range
         self.ratio_high = torch.zeros((), device=self.device)
         self.h_term = h_term(config.h_term, context, self.policy)
-        self._step = context.compiled("gradient step", type(self).step, rows_vary=True, refusal=draws(self.h_term))
+        self._step = TermStep(context, "gradient step", type(self).step, self.h_term, rows_vary=True)
         self._adapted: AdaptedRate | None = None
         if config.adaptive_kl is not None:
             self._adapted = AdaptedRate(config, self.learning_rate)
@@ -134,7 +134,7 @@ class PPO(OnPolicyAlgorithm):
     def step(self, batch: Batch) -> tuple[Tensor]:
         """One gradient step; what `loss` tells beside the loss."""
         loss, parts = self.loss(batch)
-        if self.h_term is not None and self.h_term.due():
+        if self.h_term is not None and self.h_term.is_due:
             loss = loss + self.h_term.loss(self._log_density)
         self.optimizer.apply(loss, self.learning_rate)
         return (parts,)

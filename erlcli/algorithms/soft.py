@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from erlcli.algorithms.config.sac import SoftConfig
 from erlcli.algorithms.ddpg import action_dim
-from erlcli.algorithms.h_term import draws, h_term
+from erlcli.algorithms.h_term import TermStep, h_term
 from erlcli.algorithms.off_policy import ExploringPolicy, OffPolicyAlgorithm
 from erlcli.core.algorithm import Context, Supports
 from erlcli.core.encoders import encoded, wants_encoder
@@ -138,7 +138,7 @@ class SoftActorCritic(OffPolicyAlgorithm):
         self._actor_metrics = dict(zip(ACTOR_METRICS, (scalar, scalar, self.temperature.alpha()), strict=True))
         inside = self.draws_inside()
         self._critic_step = context.compiled("critics' step", type(self).critic_step, refusal=inside)
-        self._actor_step = context.compiled("actor's step", type(self).actor_step, refusal=draws(self.h_term) or inside)
+        self._actor_step = TermStep(context, "actor's step", type(self).actor_step, self.h_term, refusal=inside)
 
     @classmethod
     def build_policy(cls, config: SoftConfig, context: Context) -> SquashedPolicy:
@@ -219,7 +219,7 @@ class SoftActorCritic(OffPolicyAlgorithm):
         total = loss
         if self.config.learn_alpha:
             total = loss - self.temperature.log_alpha * (mean_log_prob.detach() + self.target_entropy)
-        if self.h_term is not None and self.h_term.due():
+        if self.h_term is not None and self.h_term.is_due:
             total = total + self.h_term.loss(self._log_density)
         self.optimizers["actor"].apply(total, self.learning_rate)
         return loss.detach(), -mean_log_prob.detach(), alpha

@@ -106,6 +106,8 @@ class HTerm:
 
     Attributes:
         ready: whether there is enough to learn from.
+        is_due: whether the gradient step of the actor that comes next, or is being taken, has the term.
+        windows: of the gradient step that is due, without U; always the same tensors, where compiled steps find them.
     """
 
     def __init__(self, settings: HTermSettings, store: TrajectoryStore, seed: int) -> None:
@@ -119,7 +121,13 @@ class HTerm:
         step_bytes = store.obs[0].numel() * store.obs.element_size() + store.action[0].numel() * 8
         rows = settings.trajectories * settings.horizon
         self._block = max(1, min(BLOCK_STEPS, BLOCK_BYTES // (rows * step_bytes)))
-        self._prepared: list[tuple[Tensor, Tensor, Tensor]] = []  # obs, action, minus gain; the next one last
+        self._drawn: list[tuple[Tensor, Tensor, Tensor]] = []  # of the gradient steps to come, the next one last
+        self.windows = Windows(
+            store.obs.new_zeros((rows, *store.obs.shape[1:])),
+            store.action.new_zeros((rows, *store.action.shape[1:])),
+            torch.zeros(rows, device=device),
+        )
+        self.is_due = False
         self._steps = 0  # gradient steps of the actor
         self._fresh = 0  # steps that came in since episodes were dropped
         self._enough = False
@@ -130,15 +138,29 @@ class HTerm:
         """Once `min_steps` were kept it stays so, though episodes are dropped."""
         return self._enough and len(self.store) > 0
 
-    def due(self) -> bool:
-        """Whether this gradient step of the actor has the term; asked once for each."""
+    def step(self) -> bool:
+        """A gradient step of the actor comes next: is the term due? If it is, its windows are put in place."""
         self._steps += 1
-        return self.ready and self._steps % self.settings.interval == 0
+        self.is_due = self.ready and self._steps % self.settings.interval == 0
+        if self.is_due:
+            self.take()
+        return self.is_due
+
+    def take(self) -> None:
+        """Put windows in place for one gradient step."""
+        if not self._drawn:
+            drawn = self.draw(self._block)
+            self._drawn = list(zip(drawn.obs.unbind(0), drawn.action.unbind(0), drawn.gain.unbind(0), strict=True))
+        obs, action, gain = self._drawn.pop()
+        self.windows.obs.copy_(obs)
+        self.windows.action.copy_(action)
+        self.windows.gain.copy_(gain)
+        self._count += 1
 
     def add(self, rollout: Rollout) -> None:
         """Take in a rollout, on the learner's device."""
         self.store.add(rollout)
-        self._prepared.clear()
+        self._drawn.clear()
         self._fresh += int(rollout.valid.sum())
         self._enough |= len(self.store) >= self.settings.min_steps
         if self._fresh >= self.settings.min_steps:
@@ -146,19 +168,14 @@ class HTerm:
             self.store.drop(self.settings.drop_rate)
 
     def loss(self, log_density: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """lambda_H H / L over new windows, a scalar; only where `ready`.
+        """lambda_H H / L over the windows in place, a scalar.
 
         Args:
             log_density: raw observations (B, *obs) and actions (B, *action) to log pi(a|s), (B,), with gradient.
         """
-        if not self._prepared:
-            windows = self.draw(self._block)
-            rows = zip(windows.obs.unbind(0), windows.action.unbind(0), windows.gain.neg().unbind(0), strict=True)
-            self._prepared = list(rows)
-        obs, action, loss_of = self._prepared.pop()
-        loss = loss_of.dot(log_density(obs, action))
+        windows = self.windows
+        loss = windows.gain.dot(log_density(windows.obs, windows.action)).neg()
         self._sum += loss.detach()
-        self._count += 1
         return loss
 
     @torch.no_grad()
@@ -184,7 +201,8 @@ class HTerm:
     def metrics(self) -> dict[str, float | Tensor]:
         """The mean term since the last call, and what is kept."""
         mean = self._sum / max(self._count, 1)
-        self._sum, self._count = torch.zeros_like(self._sum), 0
+        self._sum.zero_()
+        self._count = 0
         returns = self.store.returns
         return {
             "h_term/loss": mean,
@@ -196,7 +214,7 @@ class HTerm:
     def restart(self, seed: int) -> None:
         """See `Algorithm.restart`."""
         self.generator.manual_seed(derive(seed, "h_term"))
-        self._prepared.clear()
+        self._drawn.clear()
         self.store.restart()
 
     def state_dict(self) -> dict[str, Any]:
@@ -208,7 +226,7 @@ class HTerm:
         """The inverse of `state_dict`."""
         self.store.load_state_dict(state["episodes"])
         self._steps, self._fresh, self._enough = int(state["steps"]), int(state["fresh"]), bool(state["enough"])
-        self._prepared.clear()
+        self._drawn.clear()
 
 
 def log_density(distribution: Distribution, params: Tensor, action: Tensor) -> Tensor:

@@ -162,7 +162,9 @@ def test_actors_add_the_term_and_critics_do_not(name):
     for a, on in ((algorithm, True), (twin, False)):
         actor = a.optimizers["actor"]
         a.generator.manual_seed(1)
-        if not on:
+        if on:
+            assert a.h_term.step()
+        else:
             a.h_term = None
         noise = () if name in ("ddpg", "td3") else (a.policy.noise((8,), a.generator, a.device),)
         a.learning_rate.fill_(0.0)  # no step, but the gradient is there

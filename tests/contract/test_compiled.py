@@ -50,6 +50,20 @@ def pair(run, rollouts, directory, told):
     return plain, compiled, metrics
 
 
+def assert_alike(plain, compiled, metrics):
+    """Two algorithms, and the metrics of the last update of each, are the same but for rounding."""
+    assert plain.updates == compiled.updates > 0
+    for a, b in zip(state_of(plain).values(), state_of(compiled).values(), strict=True):
+        if a.is_floating_point():  # as a whole: a rounded sum may be on the other side of a kink
+            assert (a - b).double().norm() <= 1e-3 * (b.double().norm() + 1e-3)
+        else:
+            assert torch.equal(a, b)
+    wanted, got = metrics
+    assert wanted.keys() == got.keys()
+    for key in wanted:
+        torch.testing.assert_close(torch.as_tensor(got[key]), torch.as_tensor(wanted[key]), rtol=1e-3, atol=1e-4)
+
+
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(registry.configs()))
@@ -57,17 +71,23 @@ def test_it_learns_what_it_learns_without(name, make_run, tmp_path):
     told = {}
     normalize = {"obs": True, "reward": True}
     run = make_run(name, env_of(name), algorithm=SETTINGS, normalize=normalize)
-    plain, compiled, (wanted, got) = pair(run, 4, tmp_path / "cache", told)
-    assert {step for step, reason in told.items() if reason is not None} == REFUSALS.get(name, set())
-    assert told and plain.updates == compiled.updates > 0
-    for a, b in zip(state_of(plain).values(), state_of(compiled).values(), strict=True):
-        if a.is_floating_point():  # as a whole: a rounded sum may be on the other side of a kink
-            assert (a - b).double().norm() <= 1e-3 * (b.double().norm() + 1e-3)
-        else:
-            assert torch.equal(a, b)
-    assert wanted.keys() == got.keys()
-    for key in wanted:
-        torch.testing.assert_close(torch.as_tensor(got[key]), torch.as_tensor(wanted[key]), rtol=1e-3, atol=1e-4)
+    plain, compiled, metrics = pair(run, 4, tmp_path / "cache", told)
+    assert told and {step for step, reason in told.items() if reason is not None} == REFUSALS.get(name, set())
+    assert_alike(plain, compiled, metrics)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ppo", "td3", "sac"])
+def test_with_the_h_term_it_learns_what_it_learns_without(name, make_run, tmp_path):
+    told = {}
+    h_term = {"enabled": True, "min_steps": 32, "trajectories": 4}
+    run = make_run(name, "Target", algorithm={**SETTINGS, "h_term": h_term}, normalize={"obs": True})
+    plain, compiled, metrics = pair(run, 6, tmp_path / "cache", told)
+    actor = "gradient step" if name == "ppo" else "actor's step"
+    assert told.items() >= {actor: None, f"{actor} with the H-term": None}.items()
+    assert float(metrics[1]["h_term/loss"]) != 0.0
+    assert_alike(plain, compiled, metrics)
 
 
 @needs_compiler

@@ -48,6 +48,12 @@ def rollout(lengths, reward=None, start=0):
     )  # fmt: skip
 
 
+def loss(made, log_density):
+    """The term of one gradient step."""
+    made.take()
+    return made.loss(log_density)
+
+
 def slow_windows(lengths, rewards, starts, settings):
     """For each start: [(place, g^k R)], by loops."""
     low, high = min(rewards), max(rewards)
@@ -106,9 +112,9 @@ def test_loss_and_gradient_are_those_of_numpy(horizon, pool):
         distribution.log_std.copy_(torch.tensor(log_std))
     weight = torch.tensor(w, dtype=torch.float32, requires_grad=True)
     bias = torch.tensor(b, dtype=torch.float32, requires_grad=True)
-    loss = made.loss(lambda obs, action: log_density(distribution, obs * weight + bias, action))
-    loss.backward()
-    assert loss.item() == pytest.approx(0.7 * h / 3, rel=1e-4)
+    got = loss(made, lambda obs, action: log_density(distribution, obs * weight + bias, action))
+    got.backward()
+    assert got.item() == pytest.approx(0.7 * h / 3, rel=1e-4)
     for tensor, by_hand in ((weight, dw), (bias, db), (distribution.log_std, ds)):
         np.testing.assert_allclose(tensor.grad.numpy(), 0.7 * by_hand / 3, rtol=1e-3, atol=1e-5)
 
@@ -200,8 +206,8 @@ def test_episodes_are_dropped_each_time_that_enough_steps_came_in_however_short_
 
 def test_only_every_so_many_gradient_steps_have_it():
     made = term([4], interval=3)
-    assert [made.due() for _ in range(7)] == [False, False, True] * 2 + [False]
-    assert not any(term([], interval=1).due() for _ in range(3)), "nothing to learn from"
+    assert [made.step() for _ in range(7)] == [False, False, True] * 2 + [False]
+    assert not any(term([], interval=1).step() for _ in range(3)), "nothing to learn from"
 
 
 def test_no_drop_rate_keeps_all():
@@ -213,7 +219,7 @@ def test_no_drop_rate_keeps_all():
 
 def test_metrics_are_means_since_the_last_call():
     made = term([5, 5], horizon=2, trajectories=2)
-    losses = [made.loss(lambda obs, action: -obs[:, 0]).item() for _ in range(2)]
+    losses = [loss(made, lambda obs, action: -obs[:, 0]).item() for _ in range(2)]
     metrics = made.metrics()
     assert float(metrics["h_term/loss"]) == pytest.approx(sum(losses) / 2)
     assert (metrics["h_term/steps"], metrics["h_term/episodes"]) == (10, 2)
@@ -226,11 +232,11 @@ def test_a_restored_term_goes_on_bit_for_bit():
         found = []
         for k in range(4):
             made.add(rollout([3, 5], start=100 + 8 * k))
-            found += [made.loss(lambda obs, action: -action.square().sum(-1)) for _ in range(3)]
+            found += [loss(made, lambda obs, action: -action.square().sum(-1)) for _ in range(3)]
         return torch.stack(found)
 
     first = term([4, 6, 2], horizon=3, min_steps=6)
-    first.loss(lambda obs, action: action[:, 0])
+    loss(first, lambda obs, action: action[:, 0])
     saved = copy.deepcopy(first.state_dict())
     second = term([9], horizon=3, min_steps=6, seed=5)
     second.load_state_dict(saved)
