@@ -1,7 +1,8 @@
 """Processes that never outlive their parent.
 
 A child inherits the reading end of a pipe that its parent never writes to: the end of file says that the parent is
-gone, however it died. Children run in sessions of their own, so that Ctrl+C reaches the parent alone, which decides.
+gone, however it died. Children run in sessions of their own, so that Ctrl+C reaches the parent alone, which decides,
+and so that what a child has started can be ended with it.
 """
 
 from __future__ import annotations
@@ -146,6 +147,8 @@ class Child:
         if self.poll() is None:
             self._process.send_signal(signal.SIGKILL)
             if self._process.is_born:
+                with contextlib.suppress(OSError):  # what it has started goes with it: a compiler, say
+                    os.killpg(self.pid, signal.SIGKILL)
                 self._process.wait()
         if self._lifeline >= 0:
             os.close(self._lifeline)
@@ -201,5 +204,7 @@ def outlive_sigterm() -> None:
 
 
 def leave_now() -> None:
-    """End this process at once; for children whose parent is gone."""
+    """End this process at once, with what it has started; for children whose parent is gone."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)

@@ -1,8 +1,14 @@
-"""What children of the engine do with their priority."""
+"""What children of the engine do with their priority, and what goes with them."""
 
+import os
+import select
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from erlcli.engine.child import Child
 
 AUTOGROUP = Path("/proc/self/autogroup")
 REPORT = """
@@ -39,3 +45,61 @@ def test_the_session_of_others_is_left_alone():
     nice, *_ = report()
     assert nice == "7"
     assert autogroup() == before
+
+
+STARTER = """
+import subprocess, sys, time
+from erlcli.engine.child import leave_now, on_orphaned
+
+def main(arguments):
+    *_, open_end, lifeline = map(int, arguments)
+    on_orphaned(lifeline, leave_now)
+    subprocess.Popen(["sleep", "600"], pass_fds=[open_end])
+    print("started", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def starter(tmp_path, monkeypatch):
+    """A child that has started a process which knows nothing of anybody; and a pipe that is open as long as one is."""
+    (tmp_path / "starter.py").write_text(STARTER)
+    monkeypatch.chdir(tmp_path)
+    ends = []
+
+    def start(light):
+        reading, writing = os.pipe()
+        log = tmp_path / "log"
+        child = Child.spawn("starter", "starter", [str(writing)], log, inherit=[writing], light=light)
+        os.close(writing)
+        ends.append((child, reading))
+        while "started" not in log.read_text():
+            child.wait(0.01)
+            assert child.poll() is None, log.read_text()
+        return child, reading
+
+    yield start
+    for child, reading in ends:
+        child.end()
+        os.close(reading)
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_who_is_killed_takes_along_what_it_has_started(starter, light):
+    child, reading = starter(light)
+    child.end()
+    assert select.select([reading], [], [], 60.0)[0], "somebody still holds the other end"
+    assert child.poll() is not None
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_who_loses_its_parent_takes_along_what_it_has_started(starter, light):
+    child, reading = starter(light)
+    os.close(child._lifeline)
+    child._lifeline = -1
+    assert select.select([reading], [], [], 60.0)[0], "somebody still holds the other end"
+    child.wait(60.0)
+    assert child.poll() is not None
