@@ -117,12 +117,17 @@ def new(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
 ) -> None:
-    """Write a recipe to start from: every key with its meaning, range and default."""
+    """Write a recipe to start from: every key with its meaning, range and default.
+
+    With --from of a tournament it is a tournament's.
+    """
     from erlcli.recipe.shipped import summaries
     from erlcli.recipe.starter import Wish, starter
+    from erlcli.recipe.tournament import load_any
 
     _write(file, starter(Wish(env, algorithm, source), file.absolute().parent), replace=force)
-    print(f"wrote {file}; next: erl train {file}")
+    command = "train" if load_any(file)[1] is None else "tournament"
+    print(f"wrote {file}; next: erl {command} {file}")
     runs = [row for row in summaries() if row.mode is None]
     tuned = [row.name for row in runs if row.env == env and algorithm in (None, row.algorithm)]
     if source is None and tuned:

@@ -16,6 +16,7 @@ from erlcli.recipe.json_schema import Node, describe, schema_of
 from erlcli.recipe.load import anchored, read_toml, validate
 from erlcli.recipe.schema import Recipe
 from erlcli.recipe.shipped import find
+from erlcli.recipe.tournament import SECTION, TournamentSection, check_tournament
 from erlcli.recipe.words import nearest, wrap
 
 SCHEMA_NAME = "recipe.schema.json"
@@ -34,7 +35,7 @@ class Wish:
     Attributes:
         env: id of the task; None for that of the source.
         algorithm: its name; None for that of the source.
-        source: a recipe whose values are taken over; None for the defaults.
+        source: a recipe, of a run or a tournament, whose values are taken over; None for the defaults.
     """
 
     env: str | None = None
@@ -64,13 +65,22 @@ def starter(wish: Wish, folder: Path) -> str:
             remedy=f"did you mean {close}?" if close else "take one of those",
         )
     config = known[name]
-    validate(anchored(values, folder), "the starter recipe")
-    recipe = schema_of(Recipe[config])  # type: ignore[valid-type]
+    _check(anchored(values, folder), "the starter recipe")
+    sections = dict(schema_of(Recipe[config])["properties"])  # type: ignore[valid-type]
+    if SECTION in values:
+        sections[SECTION] = schema_of(TournamentSection)
+        tables = [key for key, field in sections[SECTION]["properties"].items() if "properties" in field]
+        values[SECTION] = {**{key: {} for key in tables}, **values[SECTION]}  # all of them are always there
     lines = _head(values, (folder / SCHEMA_NAME).is_file())
-    for section, node in recipe["properties"].items():
+    for section, node in sections.items():
         purpose = schema_of(config) if section == "algorithm" else node
         lines += ["", *_section(section, node, values.get(section, {}), purpose["description"])]
     return "\n".join(lines) + "\n"
+
+
+def _check(values: dict[str, Any], source: str) -> None:
+    check = check_tournament if SECTION in values else validate
+    check(values, source)
 
 
 def _values(wish: Wish, folder: Path) -> dict[str, Any]:
@@ -79,7 +89,7 @@ def _values(wish: Wish, folder: Path) -> dict[str, Any]:
     if wish.source is not None:
         path = find(wish.source)
         values = anchored(read_toml(path), path.parent)
-        validate(values, wish.source)
+        _check(values, wish.source)
     values = {section: dict(table) for section, table in values.items()}
     if wish.env is not None:
         env = anchored({"env": {"id": wish.env}}, Path.cwd())["env"]["id"]
@@ -87,6 +97,13 @@ def _values(wish: Wish, folder: Path) -> dict[str, Any]:
             values["env"] = {k: v for k, v in values["env"].items() if k in ("num_envs", "backend")} | {"id": env}
             values["train"].pop("target_return", None)
     if wish.algorithm is not None and wish.algorithm != values["algorithm"].get("name"):
+        if SECTION in values:
+            raise RecipeError(
+                f"--algorithm {wish.algorithm}: {wish.source} searches the keys of another one",
+                expected=f"no --algorithm, or that of {wish.source}",
+                found=wish.algorithm,
+                remedy=f"leave it out, and change [algorithm] and [{SECTION}.search] in the file",
+            )
         values["algorithm"] = {"name": wish.algorithm}
     values["env"]["id"] = _relative(values["env"]["id"], folder)
     return values
@@ -116,9 +133,11 @@ def _head(values: dict[str, Any], has_schema: bool) -> list[str]:
 def _section(name: str, node: Node, values: dict[str, Any], purpose: str) -> list[str]:
     lines = [*_comment(purpose), f"[{name}]"]
     inner: list[str] = []  # TOML wants tables after the plain keys
-    for key, field in node["properties"].items():
+    if "properties" not in node:  # any key goes
+        lines += [f"{_key(key)} = {inline(value)}" for key, value in values.items()]
+    for key, field in node.get("properties", {}).items():
         description, limits = field.get("description", ""), _range(field)
-        if "properties" in field and len(inline(field.get("default", {}))) > _WIDTH:
+        if _wants_section(key, field, values):
             inner += ["", *_section(f"{name}.{key}", field, values.get(key, {}), description)]
             continue
         if key in values:
@@ -131,6 +150,14 @@ def _section(name: str, node: Node, values: dict[str, Any], purpose: str) -> lis
             description += f" ({limits})"
         lines += [*_comment(description.strip()), line]
     return lines + inner
+
+
+def _wants_section(key: str, field: Node, values: dict[str, Any]) -> bool:
+    """Whether a table gets lines of its own: one that says something by being there, or is too long for one line."""
+    if "default" not in field and "properties" in field:
+        return key in values
+    longest = max(field.get("default", {}), values.get(key, {}), key=lambda value: len(inline(value)))
+    return isinstance(longest, dict) and len(inline(longest)) > _WIDTH
 
 
 def _range(field: Node) -> str:

@@ -223,6 +223,26 @@ def test_new_from_a_recipe_is_that_recipe(erl, name):
     assert load("mine.toml") == load(name)
 
 
+@pytest.mark.parametrize("name", shipped.tournaments())
+def test_new_from_a_tournament_is_that_tournament_with_every_key(erl, tmp_path, name):
+    assert "next: erl tournament mine.toml" in erl("new", "mine.toml", "--from", name).stdout
+    mine, wanted = load_tournament("mine.toml"), load_tournament(name)
+    assert (mine.base, mine.section) == (wanted.base, wanted.section)
+    text = (tmp_path / "mine.toml").read_text()
+    for section, keys in keys_of(text).items():
+        root, _, rest = section.partition(".")
+        if root == "tournament" and section != "tournament.search":
+            model = attrgetter(rest)(wanted.section) if rest else wanted.section
+            assert keys == set(type(model).model_fields)
+
+
+def test_new_from_a_tournament_takes_no_other_algorithm(erl, tmp_path):
+    with pytest.raises(RecipeError, match="--algorithm sac: tournament_cartpole searches") as caught:
+        erl("new", "mine.toml", "--from", "tournament_cartpole", "--algorithm", "sac")
+    assert "tournament.search" in caught.value.remedy
+    assert not (tmp_path / "mine.toml").exists()
+
+
 def test_new_for_another_task_drops_what_was_tuned_for_the_old_one(erl, tmp_path):
     source = tmp_path / "source.toml"
     source.write_text(
