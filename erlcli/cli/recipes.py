@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -131,7 +132,8 @@ def new(
     runs = [row for row in summaries() if row.mode is None]
     tuned = [row.name for row in runs if row.env == env and algorithm in (None, row.algorithm)]
     if source is None and tuned:
-        print(f"shipped for {env}: {', '.join(tuned)}; --from takes one's values over")
+        text = f"shipped for {env}: {', '.join(tuned)}; --from takes one's values over"
+        print(textwrap.fill(text, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
 
 def _write(path: Path, text: str, *, replace: bool) -> None:
