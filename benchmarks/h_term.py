@@ -7,10 +7,11 @@ The claim is that with the term the spread across runs falls to a third or less 
 same recipe, code and seeds, and no target, so that every run uses its budget. Runs take turns, one at a time: baseline
 and term of a seed, then the next seed. A run that is finished is not trained again.
 
-A run's score is the mean of its evaluations (`evals.jsonl`, the deterministic policy) over the last 20 % of its steps,
-each snapshot once, by the most episodes it was played. The table has the mean and the standard deviation of these
-scores across seeds, the worst seed, and the mean standard deviation of a run's evaluations over the same stretch, which
-is how much its curve still moves.
+A run is scored twice over the last 20 % of its steps: by its training episodes (`episode/return`, the policy that
+explores, the mean over all rollouts), and by its evaluations (`evals.jsonl`, the deterministic policy, each snapshot
+once, by the most episodes it was played; how many there are depends on how busy the machine is). The tables have the
+mean and the standard deviation of these scores across seeds, the worst seed, and the mean standard deviation of a run's
+own returns over the same stretch, which is how much its curve still moves.
 """
 
 from __future__ import annotations
@@ -60,10 +61,16 @@ class Side:
 
 @dataclass(frozen=True)
 class Score:
-    """What one run came to."""
+    """What one run came to over its last steps.
 
-    mean: float
-    within: float
+    Attributes:
+        training: returns of its training episodes, one mean a rollout.
+        evaluations: mean returns of the snapshots that were played.
+        seconds: of the whole run.
+    """
+
+    training: np.ndarray
+    evaluations: np.ndarray
     seconds: float
 
 
@@ -91,35 +98,45 @@ def train(side: Side, seed: int, steps: int, folder: Path) -> Path:
 
 
 def score(path: Path, steps: int) -> Score:
-    """The evaluations of a run's last steps."""
-    view = RunView(RunLayout(path))
+    """Of one run."""
+    layout = RunLayout(path)
+    view = RunView(layout)
     view.refresh()
+    first = steps * (1 - LAST)
     best: dict[int, tuple[int, float]] = {}  # by steps: episodes, mean return
-    for row in read(RunLayout(path).evals):
+    for row in read(layout.evals):
         at, episodes = int(row["steps"]), int(row["episodes"])
-        if at >= steps * (1 - LAST) and episodes >= best.get(at, (0, 0.0))[0]:
+        if at >= first and episodes >= best.get(at, (0, 0.0))[0]:
             best[at] = (episodes, float(row["return_mean"]))
-    returns = np.array([value for _, value in best.values()])
-    if not len(returns):
-        raise SystemExit(f"{path}: no evaluation in the last {LAST:.0%} of {steps:,} steps")
-    return Score(float(returns.mean()), float(returns.std()), float(view.summary()["seconds"]))
+    training = [float(row["episode/return"]) for row in read(layout.metrics) if int(row["steps"]) >= first]
+    if not best or not training:
+        raise SystemExit(f"{path}: no evaluation or no episode in the last {LAST:.0%} of {steps:,} steps")
+    evaluations = [value for _, value in best.values()]
+    return Score(np.array(training), np.array(evaluations), float(view.summary()["seconds"]))
 
 
-def row(side: Side, scores: list[Score]) -> str:
-    """A line of the table."""
-    means = np.array([s.mean for s in scores])
-    cells = [
-        side.label,
-        str(len(scores)),
-        f"{means.mean():.0f}",
-        f"{spread(means):.0f}" if len(means) > 1 else "-",
-        f"{means.min():.0f}",
-        f"{means.max():.0f}",
-        f"{np.mean([s.within for s in scores]):.0f}",
-        f"{np.mean([s.seconds for s in scores]):.0f}",
-        ", ".join(f"{value:.0f}" for value in means),
-    ]
-    return f"| {' | '.join(cells)} |"
+def table(sides: dict[str, list[Score]], measure: str) -> str:
+    """The sides by one attribute of their scores, and how they compare."""
+    lines = [HEAD]
+    means: list[np.ndarray] = []
+    for label, scores in sides.items():
+        returns: list[np.ndarray] = [getattr(s, measure) for s in scores]
+        means.append(np.array([r.mean() for r in returns]))
+        cells = [
+            label,
+            str(len(scores)),
+            f"{means[-1].mean():.0f}",
+            f"{spread(means[-1]):.0f}" if len(scores) > 1 else "-",
+            f"{means[-1].min():.0f}",
+            f"{means[-1].max():.0f}",
+            f"{np.mean([r.std() for r in returns]):.0f}",
+            f"{np.mean([s.seconds for s in scores]):.0f}",
+            ", ".join(f"{value:.0f}" for value in means[-1]),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    if len(means[0]) > 1:
+        lines += ["", verdict(*means)]
+    return "\n".join(lines)
 
 
 def spread(means: np.ndarray) -> float:
@@ -163,12 +180,10 @@ def main() -> None:
         for side in sides:
             path = train(side, seed, options.steps, options.runs)
             scores[side.label].append(score(path, options.steps))
-            print(f"{path.name}: {scores[side.label][-1]}", file=sys.stderr, flush=True)
-    lines = [HEAD, *(row(side, scores[side.label]) for side in sides)]
-    if len(options.seeds) > 1:
-        means = [np.array([s.mean for s in scores[side.label]]) for side in sides]
-        lines += ["", verdict(*means)]
-    text = "\n".join(lines)
+            last = scores[side.label][-1]
+            print(f"{path.name}: {last.training.mean():.0f} in training, {last.evaluations.mean():.0f} evaluated",
+                  file=sys.stderr, flush=True)  # fmt: skip
+    text = f"By training episodes:\n\n{table(scores, 'training')}\n\nBy evaluations:\n\n{table(scores, 'evaluations')}"
     print(text)
     if options.write:
         title = f"## {options.label} at {count(options.steps)} steps"

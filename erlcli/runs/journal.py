@@ -183,8 +183,12 @@ class Board:
         return Counter(member.state for member in self.members.values())
 
     def ranking(self) -> list[Member]:
-        """All members, the highest score first; those without one last, in order of birth."""
-        return sorted(self.members.values(), key=lambda m: math.inf if m.score is None else -m.score)
+        """All members: those in the race and the champion, then the retired ones; each by score, without one last."""
+
+        def order(member: Member) -> tuple[bool, float]:
+            return member.state == "retired", math.inf if member.score is None else -member.score
+
+        return sorted(self.members.values(), key=order)
 
     def lineage(self) -> list[tuple[int, Member]]:
         """The family tree from top to bottom: each member with its depth, before its children."""

@@ -112,6 +112,18 @@ def test_the_ranking_has_the_highest_first_and_the_unscored_last():
     assert (board.members["d"].score, board.members["d"].best) == (1.0, 9.0)
 
 
+def test_the_ranking_has_those_in_the_race_and_the_champion_before_the_retired():
+    board = fold(
+        rows(
+            *[spawn(name) for name in "abcde"],
+            *[evaluate(name, score, 10) for name, score in zip("abcd", (4.0, 3.0, 2.0, 1.0), strict=True)],
+            on("promote", "b", rank=1),
+            *[on("retire", name, reason="outdone") for name in "abe"],
+        )
+    )
+    assert [member.id for member in board.ranking()] == ["b", "c", "d", "a", "e"]
+
+
 def test_there_is_one_champion_at_a_time():
     board = fold(rows(spawn("a"), spawn("b"), on("promote", "a", rank=1), on("promote", "b", rank=1)))
     assert board.champion is board.members["b"]

@@ -83,7 +83,9 @@ async def test_the_head_tells_how_it_stands(tournament, open_board):
         assert f"champion {standings.champion}" in text
         ids = [entry.id for entry in app.screen.query_one(Table).rows.shown]
         assert ids[0] == best.id
-        scores = [entry.score for entry in standings.entries if entry.score is not None]
+        racing = [entry.state != "retired" for entry in standings.entries]
+        assert racing == sorted(racing, reverse=True)
+        scores = [entry.score for entry in standings.entries if entry.state != "retired" and entry.score is not None]
         assert scores == sorted(scores, reverse=True)
 
 
@@ -107,7 +109,7 @@ async def test_new_rows_of_the_journal_show(live_tournament, open_board):
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot)
         table, standings = app.screen.query_one(Table), app.screen.standings
-        member = standings.entries[-1].id
+        member = [entry.id for entry in standings.entries if entry.state != "retired"][-1]
         journal = Appender(live_tournament / "journal.jsonl")
         journal.append({"seq": 10_000, "time": standings.updated + 1, "event": "evaluate", "member": member,
                         "steps": 9_000_000, "mean": 999.0, "std": 1.0, "episodes": 5, "ci": [998, 1000]})  # fmt: skip
