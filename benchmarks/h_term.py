@@ -108,7 +108,8 @@ def score(path: Path, steps: int) -> Score:
         at, episodes = int(row["steps"]), int(row["episodes"])
         if at >= first and episodes >= best.get(at, (0, 0.0))[0]:
             best[at] = (episodes, float(row["return_mean"]))
-    training = [float(row["episode/return"]) for row in read(layout.metrics) if int(row["steps"]) >= first]
+    last = [row for row in read(layout.metrics) if int(row["steps"]) >= first]
+    training = [float(row["episode/return"]) for row in last if "episode/return" in row]
     if not best or not training:
         raise SystemExit(f"{path}: no evaluation or no episode in the last {LAST:.0%} of {steps:,} steps")
     evaluations = [value for _, value in best.values()]

@@ -32,8 +32,12 @@ async def ready(pilot):
 
 
 async def until(pilot, condition):
-    while not condition():
+    for _ in range(6000):
+        if condition():
+            break
         await pilot.pause(0.01)
+    else:
+        raise AssertionError("it never came to hold")
     await pilot.pause()
 
 
