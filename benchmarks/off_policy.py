@@ -6,14 +6,15 @@ Both do the same work for each environment step: updates per step, batch, networ
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import products
 import torch
+from products import ACTIONS, OBS, ROWS, seconds_of
 from report import Settings, bench_command, by_turns, find_peer, ratio, spread, table
-from torch import Tensor, nn
+from torch import nn
 
 from erlcli.core import matmul
 from erlcli.core.ensemble import QEnsemble
@@ -45,63 +46,13 @@ WORDS = {
 TITLE = "Off-policy learning"
 BUDGET_SECONDS = 405.0
 SECONDS = 6.0
-OBS, ACTIONS, ROWS, WIDTH = 17, 6, 256, 256  # HalfCheetah
+PRODUCTS = {"sac": products.sac, "td3": products.td3}
 
 
 def peer(python: Path, workload: str, settings: Settings) -> float:
     """Steps/s of `sb3_off_policy.py`."""
     script = Path(__file__).with_name("sb3_off_policy.py")
     return float(settings.run(python, script, workload, "--seconds", str(settings.seconds(SECONDS))).split()[-1])
-
-
-def seconds_of(work: Callable[[], object], at_least: float = 1.0) -> float:
-    """Of one call: the fastest of several groups, since anything else on the machine only adds to it."""
-    work()
-    start = time.perf_counter()
-    work()
-    count = max(1, int(at_least / 10 / (time.perf_counter() - start)))
-    best = float("inf")
-    for _ in range(10):
-        start = time.perf_counter()
-        for _ in range(count):
-            work()
-        best = min(best, (time.perf_counter() - start) / count)
-    return best
-
-
-def sac_products() -> float:
-    """Seconds of the matrix products of one SAC update and nothing else: its limit on this machine.
-
-    The actor on s' and on s; two critics on (s', a'), (s, a) and (s, a ~ pi); backwards through critics (weights, then
-    inputs down to the action) and through the actor.
-    """
-    critic = [(torch.randn(2, i, o), torch.randn(2, ROWS, i), torch.randn(2, ROWS, o)) for i, o in _layers(1)]
-    actor = [(torch.randn(i, o), torch.randn(ROWS, i), torch.randn(ROWS, o)) for i, o in _layers(2 * ACTIONS, 0)]
-
-    def forward(layers: list[tuple[Tensor, ...]]) -> None:
-        for weight, x, _ in layers:
-            torch.matmul(x, weight)
-
-    def weights(layers: list[tuple[Tensor, ...]]) -> None:
-        for _, x, grad in layers:
-            torch.matmul(x.mT, grad)
-
-    def inputs(layers: list[tuple[Tensor, ...]]) -> None:
-        for weight, _, grad in layers:
-            torch.matmul(grad, weight.mT)
-
-    def update() -> None:
-        for layers in (actor, critic, critic, actor, critic):
-            forward(layers)
-        weights(critic), inputs(critic[1:])
-        inputs(critic), weights(actor), inputs(actor[1:])
-
-    with torch.inference_mode():
-        return seconds_of(update)
-
-
-def _layers(outputs: int, extra: int = ACTIONS) -> list[tuple[int, int]]:
-    return [(OBS + extra, WIDTH), (WIDTH, WIDTH), (WIDTH, outputs)]
 
 
 def critics_seconds(width: int, batched: bool, members: int = 10) -> float:
@@ -134,11 +85,11 @@ def section(settings: Settings) -> str:
     for place, workload in enumerate(workloads):
         recipe, sets = WORKLOADS[workload]
         measures = {"erl": of(recipe, sets)}
-        if workload == "sac":
+        if limit := PRODUCTS.get(workload):
             library = "oneDNN" if matmul.choose(wide=True) else "default"
-            measures["products"] = lambda: 1.0 / sac_products()
-            if matmul.rounds():
-                measures["bf16"] = of(recipe, [*sets, ROUNDED])
+            measures["products"] = lambda limit=limit: 1.0 / limit()
+        if workload == "sac" and matmul.rounds():
+            measures["bf16"] = of(recipe, [*sets, ROUNDED])
         if python is not None:
             measures["peer"] = lambda workload=workload: peer(python, workload, settings)
         found = by_turns(measures, settings.share(len(workloads) + 1 - place if place else 2))  # SAC has most to do
@@ -146,8 +97,7 @@ def section(settings: Settings) -> str:
         rows.append([WORDS[workload], spread(us), spread(them), ratio(us, them), bench_command(recipe, sets)])
         if us and (limits := found.get("products")):
             share = f"{statistics.median(us) / statistics.median(limits):.0%} reached"
-            products = f"the matrix products of such an update alone ({library}), updates/s"
-            rows.append([products, spread(limits), "", share, ""])
+            rows.append([f"the matrix products of such an update alone ({library})", spread(limits), "", share, ""])
         if rounded := found.get("bf16"):
             command = bench_command(recipe, [*sets, ROUNDED])
             rows.append(["the same SAC in bf16", spread(rounded), spread(them), ratio(rounded, them), command])

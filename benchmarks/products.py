@@ -1,0 +1,115 @@
+"""The matrix products of one gradient step and nothing else: the limit of arithmetic on this machine.
+
+Batch and networks of SAC and TD3 are those of `off_policy.py` on HalfCheetah.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+OBS, ACTIONS, ROWS, WIDTH = 17, 6, 256, 256
+
+
+def seconds_of(work: Callable[[], object], at_least: float = 1.0) -> float:
+    """Of one call: the fastest of several groups, since anything else on the machine only adds to it."""
+    work()
+    start = time.perf_counter()
+    work()
+    count = max(1, int(at_least / 10 / (time.perf_counter() - start)))
+    best = float("inf")
+    for _ in range(10):
+        start = time.perf_counter()
+        for _ in range(count):
+            work()
+        best = min(best, (time.perf_counter() - start) / count)
+    return best
+
+
+class Network:
+    """The operands of `members` networks' products: weights, a batch that goes in, and the gradient of what comes out.
+
+    Biases, activations and losses are left out, since they are not products.
+    """
+
+    def __init__(self, widths: Sequence[int], rows: int, members: int | None = None):
+        lead = () if members is None else (members,)
+        self.layers = [
+            (torch.randn(*lead, i, o), torch.randn(*lead, rows, i), torch.randn(*lead, rows, o))
+            for i, o in itertools.pairwise(widths)
+        ]
+
+    def forward(self) -> None:
+        """Of all layers."""
+        for weight, x, _ in self.layers:
+            torch.matmul(x, weight)
+
+    def backward(self, weights: bool = True, inputs: bool = False) -> None:
+        """The gradients of the `weights`, and those of hidden layers' inputs; of what comes in with `inputs`."""
+        for place, (weight, x, gradient) in enumerate(self.layers):
+            if weights:
+                torch.matmul(x.mT, gradient)
+            if place or inputs:
+                torch.matmul(gradient, weight.mT)
+
+
+def critics(members: int | None = None) -> Network:
+    """Q(s, a)."""
+    return Network([OBS + ACTIONS, WIDTH, WIDTH, 1], ROWS, members)
+
+
+def actor(outputs: int) -> Network:
+    """What acts in s."""
+    return Network([OBS, WIDTH, WIDTH, outputs], ROWS)
+
+
+def sac() -> float:
+    """Seconds of one update: the actor on s' and s; two critics on (s', a'), (s, a) and (s, a ~ pi), and backwards."""
+    policy, both = actor(2 * ACTIONS), critics(2)
+
+    def update() -> None:
+        for network in (policy, both, both, policy, both):
+            network.forward()
+        both.backward()
+        both.backward(weights=False, inputs=True)  # down to the action
+        policy.backward()
+
+    with torch.inference_mode():
+        return seconds_of(update)
+
+
+def td3() -> float:
+    """Seconds of one update: the actor on s', two critics on (s', a') and (s, a), and backwards.
+
+    Each second update has the actor's, too: the actor on s, the first critic on (s, pi(s)), and backwards.
+    """
+    policy, both, first = actor(ACTIONS), critics(2), critics()
+
+    def two_updates() -> None:
+        for _ in range(2):
+            for network in (policy, both, both):
+                network.forward()
+            both.backward()
+        policy.forward()
+        first.forward()
+        first.backward(weights=False, inputs=True)
+        policy.backward()
+
+    with torch.inference_mode():
+        return seconds_of(two_updates) / 2
+
+
+def ppo(inputs: int, outputs: int, hidden: Sequence[int], rows: int) -> float:
+    """Seconds of one gradient step of actor and critic, networks of their own, on `rows`; of A2C likewise."""
+    networks = [Network([inputs, *hidden, last], rows) for last in (outputs, 1)]
+
+    def step() -> None:
+        for network in networks:
+            network.forward()
+            network.backward()
+
+    with torch.inference_mode():
+        return seconds_of(step)
