@@ -37,6 +37,7 @@ class Settings:
     Attributes:
         peer: python of a venv with stable-baselines3; None where there is none.
         repeats: of every figure.
+        longer: times the budget of its section that the deadline is away; for the command that is told.
         deadline: on the monotonic clock; another repeat is begun only if it is likely to be over by then.
         quick: the smallest settings that run through everything; their figures mean nothing.
         notes: why figures are missing; shared by all parts of a section, as `facts` is.
@@ -45,6 +46,7 @@ class Settings:
 
     peer: Path | None = None
     repeats: int = 3
+    longer: float = 1.0
     deadline: float = float("inf")
     quick: bool = False
     notes: list[str] = field(default_factory=list)
@@ -207,8 +209,10 @@ def section(title: str, measure: Callable[[Settings], str], name: str, settings:
     except NotMeasured as error:
         settings.notes.append(str(error))
         body = ""
-    peer = " --peer PEER_VENV/bin/python" if settings.facts else ""
-    facts = [f"{machine()}; {datetime.date.today()}; `python benchmarks/run.py --only {name}{peer}`. Median (each)."]
+    options = f" --longer {settings.longer:g}" if settings.longer != 1.0 else ""
+    if settings.facts:
+        options += " --peer PEER_VENV/bin/python"
+    facts = [f"{machine()}; {datetime.date.today()}; `python benchmarks/run.py --only {name}{options}`. Median (each)."]
     notes = "\n".join(f"* not measured: {note}" for note in dict.fromkeys(settings.notes))
     return "\n\n".join(part for part in (f"## {title}", "\n".join(facts + settings.facts), body, notes) if part)
 

@@ -4,6 +4,7 @@
     python benchmarks/run.py --peer PEER_VENV/bin/python side by side with Stable-Baselines3 in a venv of its own
     python benchmarks/run.py --only ppo_speed startup    some sections; the others stay as they are
     python benchmarks/run.py --only on_policy            what `make bench` has no time for
+    python benchmarks/run.py --only workers --longer 3   with three times its budget, for all repeats
     python benchmarks/run.py --quick                     whether it all works: tiny settings, nothing is written
 
 A section has a budget of time: where the machine is too slow for it, figures are of fewer repeats. Leave the machine
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=SECTIONS | MORE, default=list(SECTIONS), metavar="SECTION")
     parser.add_argument("--peer", type=Path, help="python of a venv with stable-baselines3; without it, ours alone")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--longer", type=float, default=1.0, metavar="TIMES", help="its budget a section may take")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="tiny settings, one repeat, nothing is written")
     options = parser.parse_args()
@@ -53,8 +55,8 @@ def main() -> None:
     repeats = 1 if options.quick else options.repeats
     for name in options.only:
         module = (SECTIONS | MORE)[name]
-        deadline = time.monotonic() + (20.0 if options.quick else module.BUDGET_SECONDS)
-        settings = report.Settings(options.peer, repeats, deadline, options.quick)
+        deadline = time.monotonic() + (20.0 if options.quick else options.longer * module.BUDGET_SECONDS)
+        settings = report.Settings(options.peer, repeats, options.longer, deadline, options.quick)
         began = time.monotonic()
         text = report.section(module.TITLE, module.section, name, settings)
         print(f"{text}\n\n[{name}: {time.monotonic() - began:.0f} s]\n", flush=True)
