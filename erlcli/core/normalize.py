@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from erlcli.core.collective import ALONE, Collective
+from erlcli.core.returns import running
 
 EPSILON = 1e-8  # added to variances
 
@@ -131,13 +132,10 @@ class RewardNormalizer(nn.Module):
         """
         if valid is not None:
             reward = reward.masked_fill(~valid, 0.0)  # or it would go on in the next episode's return
-        returns = torch.empty_like(reward)
         keep = ~ended * self.gamma
-        carry = self.carry.clone()
-        for t in range(reward.shape[0]):
-            torch.add(carry, reward[t], out=returns[t])
-            torch.mul(returns[t], keep[t], out=carry)
-        self.carry.copy_(carry)
+        first = torch.ones_like(keep[:1])  # `carry` has been multiplied by what the step before it kept
+        returns = running(reward, torch.cat([first, keep[:-1]]), self.carry)
+        self.carry.copy_(returns[-1] * keep[-1])
         self.moments.update(returns.flatten() if valid is None else returns[valid], self.collective)
 
     @torch.no_grad()

@@ -60,10 +60,22 @@ def gae(
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
     delta.masked_fill_(~valid, 0.0)
     carry = (~(terminated | truncated) & valid) * (gamma * gae_lambda)
-    advantage = torch.empty_like(delta)
-    rows = list(zip(delta.unbind(0), carry.unbind(0), advantage.unbind(0), strict=True))
-    following = torch.zeros_like(delta[0])
-    for delta_t, carry_t, advantage_t in reversed(rows):
-        torch.addcmul(delta_t, carry_t, following, out=advantage_t)
-        following = advantage_t
-    return advantage
+    return running(delta.flip(0), carry.flip(0), torch.zeros_like(delta[0])).flip(0)
+
+
+def running(terms: Tensor, factors: Tensor, before: Tensor) -> Tensor:
+    """y[t] = terms[t] + factors[t] * y[t - 1], one operation a step.
+
+    Args:
+        terms: (T, N).
+        factors: (T, N).
+        before: (N,) y[-1].
+
+    Returns:
+        (T, N).
+    """
+    sums = torch.empty_like(terms)
+    for term, factor, after in zip(terms.unbind(0), factors.unbind(0), sums.unbind(0), strict=True):
+        torch.addcmul(term, factor, before, out=after)
+        before = after
+    return sums
