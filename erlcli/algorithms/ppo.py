@@ -104,11 +104,13 @@ class PPO(OnPolicyAlgorithm):
         if not count:  # every env was only reset; a step on nothing but momentum would still move the weights
             return Learnt({"policy/epochs": 0}, 0)
         shuffled = len(batch.value) if recurrence is None else len(recurrence.sequences.begin)
+        order: Tensor | None = None  # does not matter to the rows of a single minibatch
         sums = torch.zeros(len(METRICS), device=self.device)
         epochs = steps = updates = 0
         while epochs < config.epochs:
             epochs += 1
-            order = torch.randperm(shuffled, generator=self.generator, device=self.device)
+            if count > 1 or recurrence is not None:
+                order = torch.randperm(shuffled, generator=self.generator, device=self.device)
             sums.zero_()
             steps = 0
             for minibatch in minibatches(batch, count, order, recurrence):

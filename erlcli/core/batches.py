@@ -77,17 +77,17 @@ class Recurrence:
         return Packing(sizes, self.actor_state[numbers], self.critic_state[numbers])
 
 
-def minibatches(batch: Batch, count: int, order: Tensor, recurrence: Recurrence | None) -> Iterator[Batch]:
+def minibatches(batch: Batch, count: int, order: Tensor | None, recurrence: Recurrence | None) -> Iterator[Batch]:
     """All of a rollout's rows, each once.
 
     Args:
         batch: the rows.
         count: minibatches of about equal size; fewer where there are fewer sequences than that.
-        order: a permutation of the rows, of the sequences where there are any.
+        order: a permutation of the rows, of the sequences where there are any; None leaves all in one minibatch.
         recurrence: of the rows; None for a policy without a memory.
     """
-    if recurrence is None and count == 1:
-        yield batch  # their order does not matter
+    if order is None:
+        yield batch
     elif recurrence is None:
         # In minibatches that differ by at most one row.
         rows = len(order)
