@@ -14,9 +14,10 @@ import products
 import torch
 from products import ACTIONS, OBS, ROWS, seconds_of
 from report import Settings, bench_command, by_turns, find_peer, ratio, spread, table
-from torch import nn
+from torch import Tensor, nn
 
-from erlcli.core import matmul
+from erlcli.core import matmul, toolchain
+from erlcli.core.compiled import Compiler
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
@@ -55,18 +56,36 @@ def peer(python: Path, workload: str, settings: Settings) -> float:
     return float(settings.run(python, script, workload, "--seconds", str(settings.seconds(SECONDS))).split()[-1])
 
 
-def critics_seconds(width: int, batched: bool, members: int = 10) -> float:
-    """Seconds of one step of ten critics of `width` on a batch: in one operation a layer, or one after the other."""
+class Critics:
+    """Ten critics in one operation a layer, and their gradient step."""
+
+    config = None
+
+    def __init__(self, width: int, members: int) -> None:
+        self.ensemble = QEnsemble(members, OBS + ACTIONS, (width, width), 1)
+        self.optimizer = Optimizer({"critics": self.ensemble})
+
+    def step(self, inputs: Tensor, target: Tensor) -> tuple[Tensor]:
+        """Towards `target` (B,)."""
+        loss = (self.ensemble(inputs).squeeze(-1) - target).square().mean(1).sum()
+        self.optimizer.apply(loss, 3e-4)
+        return (loss.detach(),)
+
+
+def critics_seconds(width: int, kind: str, members: int = 10) -> float:
+    """Seconds of one step of ten critics on a batch: `batched`, that `compiled`, or one after the `other`."""
     inputs, target = torch.randn(ROWS, OBS + ACTIONS), torch.randn(ROWS)
-    if batched:
-        ensemble = QEnsemble(members, OBS + ACTIONS, (width, width), 1)
-        optimizer = Optimizer({"critics": ensemble})
-        return seconds_of(lambda: optimizer.apply((ensemble(inputs).squeeze(-1) - target).square().mean(1).sum(), 3e-4))
-    critics: list[nn.Module] = [mlp(OBS + ACTIONS, (width, width), 1, activation="relu") for _ in range(members)]
-    optimizers = [torch.optim.Adam(critic.parameters(), 3e-4) for critic in critics]
+    if kind != "other":
+        critics = Critics(width, members)
+        step = Compiler(toolchain.libraries() if kind == "compiled" else None).compile(
+            "ten critics", Critics.step, [width]
+        )
+        return seconds_of(lambda: step(critics, inputs, target))
+    each: list[nn.Module] = [mlp(OBS + ACTIONS, (width, width), 1, activation="relu") for _ in range(members)]
+    optimizers = [torch.optim.Adam(critic.parameters(), 3e-4) for critic in each]
 
     def loop() -> None:
-        for critic, adam in zip(critics, optimizers, strict=True):
+        for critic, adam in zip(each, optimizers, strict=True):
             adam.zero_grad()
             (critic(inputs).squeeze(-1) - target).square().mean().backward()
             adam.step()
@@ -106,13 +125,15 @@ def section(settings: Settings) -> str:
 
 
 def critics(settings: Settings) -> str:
-    """Ten critics at once, or one after the other."""
+    """Ten critics at once, as it is and compiled as in runs that are long enough, or one after the other."""
     rows = []
     for width in (64, 256)[: 1 if settings.quick else None]:
         matmul.choose(wide=width >= 256)
-        batched, loop = (critics_seconds(width, kind) * 1e3 for kind in (True, False))
-        rows.append([f"{width} x {width}", f"{batched:.2f}", f"{loop:.2f}", f"{loop / batched:.1f}"])
-    return table(["ten critics, ms a step", "batched", "own loop", "ratio"], rows)
+        compiled, batched, loop = (critics_seconds(width, kind) * 1e3 for kind in ("compiled", "batched", "other"))
+        times = [f"{ms:.2f}" for ms in (batched, compiled, loop)]
+        rows.append([f"{width} x {width}", *times, f"{loop / batched:.1f}", f"{loop / compiled:.1f}"])
+    head = ["ten critics, ms a step", "batched", "and compiled", "own loop", "its time by batched", "by compiled"]
+    return table(head, rows)
 
 
 def hidden(settings: Settings) -> str:

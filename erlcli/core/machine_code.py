@@ -27,7 +27,7 @@ from erlcli.core import matmul, trees
 from erlcli.core.toolchain import cxx
 
 OPTIONS: dict[str, Any] = {
-    # The code between the loops is a fifth faster than at O0, for two more seconds; O3 takes longer and brings no more.
+    # A library takes a fifth less time than with O0 between the loops, for two more seconds; O2 brings no more.
     "aot_inductor.compile_wrapper_opt_level": "O1",
     "aot_inductor.precompile_headers": False,  # they would pay from the second library on, and stay in /tmp
     "cpp.vec_isa_ok": True,  # what the processor says, without a program that tries it
