@@ -76,8 +76,8 @@ def row(name: str, found: dict[str, list[Any]]) -> list[str]:
     """A recipe's figures; see `EXPLAINED`."""
     ours, theirs = [one["steps_per_second"] for one in found["erl"]], found.get("peer", [])
     alone = [one["env_limit_steps_per_second"] for one in found["erl"]]
-    products = products_seconds(load(name))
-    both = [1.0 / (1.0 / limit + products) for limit in alone]
+    learning = products_seconds(load(name))
+    both = [1.0 / (1.0 / limit + learning) for limit in alone]
     return [
         name,
         spread(ours),

@@ -83,8 +83,8 @@ def minibatches(batch: Batch, count: int, order: Tensor | None, recurrence: Recu
     Args:
         batch: the rows.
         count: minibatches of about equal size; fewer where there are fewer sequences than that.
-        order: a permutation of the rows, of the sequences where there are any. None, where `count` is 1 and the policy has
-            no memory: rows stay as they are.
+        order: a permutation of the rows, of the sequences where there are any. None for a single minibatch of a
+            policy without a memory, whose rows stay as they are.
         recurrence: of the rows; None for a policy without a memory.
     """
     if order is None:
