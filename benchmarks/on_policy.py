@@ -7,9 +7,10 @@ from typing import Any
 
 import gymnasium
 import products
+import torch
 from report import Settings, bench_command, by_turns, find_peer, on_policy_peer, ratio, spread, table
 
-from erlcli.core import matmul
+from erlcli.engine import compute
 from erlcli.recipe.load import AnyRecipe, load
 
 TITLE = "Speed of the recipes that learn from rollouts"
@@ -90,12 +91,15 @@ def row(name: str, found: dict[str, list[Any]]) -> list[str]:
 
 
 def products_seconds(recipe: AnyRecipe) -> float:
-    """Seconds that the matrix products of learning take for each env step."""
+    """Seconds that the matrix products of learning take for each env step, with the threads that a run has."""
     ours: Any = recipe.algorithm
     env = gymnasium.make(recipe.env.id)
     obs, actions = (gymnasium.spaces.flatdim(space) for space in (env.observation_space, env.action_space))
-    hidden = recipe.network.hidden
-    matmul.choose(wide=max(hidden) >= 256)
     collected = ours.rollout_length * recipe.env.num_envs
     rows, epochs = (min(ours.batch_size, collected), ours.epochs) if ours.name == "ppo" else (collected, 1)
-    return products.ppo(obs, actions, hidden, rows) * epochs / rows
+    threads = torch.get_num_threads()
+    try:
+        compute.configure_cpu(recipe)
+        return products.ppo(obs, actions, recipe.network.hidden, rows) * epochs / rows
+    finally:
+        torch.set_num_threads(threads)
