@@ -85,7 +85,7 @@ class Library:
         RuntimeError: it can't be loaded.
     """
 
-    CODE, PLACES = "step.so", "inputs.json"
+    CODE, PLACES = "*.so", "inputs.json"  # the first by a name of its own, see `make`
 
     def __init__(self, path: Path, places: Sequence[Place], known: dict[str, Tensor]) -> None:
         self.owned: list[Tensor] = []
@@ -94,7 +94,8 @@ class Library:
             if _whole(tensor).numel() != place.size or str(tensor.dtype) != place.dtype:
                 raise ValueError(f"{place.path}: not the tensor that {path} was made for")
             self.owned.append(_whole(tensor))
-        self._runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path / self.CODE), 1)
+        (code,) = path.glob(self.CODE)
+        self._runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(code), 1)
 
     @classmethod
     def find(cls, path: Path, known: dict[str, Tensor]) -> Library | None:
@@ -151,7 +152,8 @@ def make(
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=path.parent) as scratch:
             made = Path(scratch) / "made"
             made.mkdir()
-            _compile(module, inputs, Path(scratch)).rename(made / Library.CODE)
+            # By a name that no other has: the dynamic linker gives a process what it has loaded by the same one before.
+            _compile(module, inputs, Path(scratch)).rename(made / f"{Path(scratch).name.removeprefix(SCRATCH)}.so")
             (made / Library.PLACES).write_text(json.dumps([vars(place) for place in places]))
             library = Library.load(made, known)
             _compare(library, run, args, tensors)
@@ -167,7 +169,7 @@ def _compile(module: torch.fx.GraphModule, inputs: list[Tensor], scratch: Path) 
     """The shared library of a graph, somewhere in `scratch` like all else that the compiler writes."""
     from torch._inductor import aot_compile
 
-    options = {**OPTIONS, "aot_inductor.output_path": str(scratch / Library.CODE)}
+    options = {**OPTIONS, "aot_inductor.output_path": str(scratch / "step.so")}
     name, before = "TORCHINDUCTOR_CACHE_DIR", os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     os.environ[name] = str(scratch / "inductor")
     try:
