@@ -44,6 +44,11 @@ def rounds() -> bool:
     return bool(known and torch._C._has_mkldnn)
 
 
+def rounding() -> bool:
+    """Whether this process does so; see `choose`."""
+    return precision() == ONEDNN and rounds()
+
+
 def precision() -> str:
     """What products are set to in this process, for what depends on it."""
     return str(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from erlcli.core import matmul
+from erlcli.core import matmul, pages
 from erlcli.core.cpus import usable_cpus
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe
@@ -33,13 +33,14 @@ def configure_cuda(recipe: AnyRecipe, device: torch.device) -> None:
 
 
 def configure_cpu(recipe: AnyRecipe) -> None:
-    """Set this process up for the learner's tensor operations: threads, and its matrix products.
+    """Set this process up for the learner's tensor operations: threads, matrix products, and memory.
 
     Raises:
         RecipeError: see `choose_products`.
     """
     torch.set_num_threads(threads(recipe))
     choose_products(recipe)
+    pages.keep_freed()
 
 
 def choose_products(recipe: AnyRecipe) -> None:

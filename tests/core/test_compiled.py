@@ -1,6 +1,5 @@
 """Steps as machine code: when they are compiled, when they are left alone, and that both do the same."""
 
-import json
 import os
 import shutil
 import time

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from erlcli.core import encoders
+from erlcli.core import encoders, matmul
 from erlcli.core.encoders import ImageEncoder, PartsEncoder, encoded, is_image, make_encoder, trunk_width
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.networks import NetworkConfig, mlp
@@ -100,6 +100,42 @@ def test_the_nature_network_by_numpy(draws):
                 y[:, i, j] = np.maximum((weight * patch).sum((1, 2, 3)) + bias, 0.0)
         x = y
     np.testing.assert_allclose(encoder(image)[0].detach().numpy(), x.reshape(-1), atol=1e-4)
+
+
+def gradients(encoder, encode, images):
+    """Features of images, and the weights' gradients of the sum of their squares."""
+    encoder.zero_grad()
+    features = encode(images)
+    features.square().sum().backward()
+    return features.detach(), [p.grad.clone() for p in encoder.parameters()]
+
+
+def test_how_pixels_lie_in_memory_changes_neither_features_nor_gradients(draws):
+    encoder = ImageEncoder(image_box(4, 84, 84), NetworkConfig())
+    images = torch.randint(0, 256, (3, 4, 84, 84), generator=draws, dtype=torch.uint8)
+    wanted, plain = gradients(encoder, lambda x: encoder.layers(x.float() / 255.0), images)
+    before = images.clone()
+    got, found = gradients(encoder, encoder, images)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    for a, b in zip(found, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3 * float(b.abs().max()))
+    assert torch.equal(images, before)
+
+    # Pixels that are numbers already are not changed where they are.
+    numbers = images.float().contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(encoder(numbers), wanted, rtol=1e-4, atol=1e-5)
+    assert torch.equal(numbers, images.float())
+
+
+def test_factors_of_convolutions_are_rounded_where_all_products_are(draws, monkeypatch):
+    encoder = ImageEncoder(image_box(4, 84, 84), NetworkConfig())
+    images = torch.randint(0, 256, (3, 4, 84, 84), generator=draws, dtype=torch.uint8)
+    exact, plain = gradients(encoder, encoder, images)
+    monkeypatch.setattr(matmul, "rounding", lambda: True)
+    rounded, found = gradients(encoder, encoder, images)
+    assert rounded.dtype == torch.float32 and all(g.dtype == torch.float32 for g in found)
+    for a, b in zip((rounded, *found), (exact, *plain), strict=True):
+        assert 1e-4 < float((a - b).norm() / b.norm()) < 2e-2  # of 8 bits in each of three layers
 
 
 def test_weights_of_convolutions_are_orthogonal():

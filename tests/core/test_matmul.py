@@ -65,6 +65,16 @@ def test_rounded_factors_are_summed_in_float32():
     assert matmul._error() < matmul.TOLERANCE
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_process_rounds_where_it_is_told_to_and_the_processor_can(known, monkeypatch):
+    monkeypatch.setattr(matmul, "rounds", lambda: known)
+    assert not matmul.rounding()
+    matmul.choose(wide=False, rounded=True)
+    assert matmul.rounding() is known
+    with matmul.exact():
+        assert not matmul.rounding()
+
+
 def test_products_are_exact_for_a_while():
     matmul.choose(wide=False, rounded=True)
     with pytest.raises(KeyError), matmul.exact():
