@@ -178,7 +178,8 @@ class EngineSection(Section):
         "fp32",
         description="Matrix products and convolutions of training. tf32 is faster on a GPU (nothing on a CPU) and "
         "keeps 10 bits of a mantissa's 23, bf16 keeps 7 and is faster on a CPU with AMX or AVX-512 BF16, for images "
-        "and layers of 256 and more. PPO's ratios no longer start at 1 exactly. Sums, weights and evaluation stay fp32.",
+        "and layers of 256 and more. PPO's ratios no longer start at exactly 1. Weights and sums stay fp32, as does "
+        "evaluation.",
     )
     compile: Literal["auto", "on", "updates", "off"] = Field(
         "auto",
