@@ -10,20 +10,23 @@ import products
 import torch
 from report import Settings, bench_command, by_turns, find_peer, on_policy_peer, ratio, spread, table
 
+from erlcli.core import matmul
 from erlcli.engine import compute
 from erlcli.recipe.load import AnyRecipe, load
 
 TITLE = "Speed of the recipes that learn from rollouts"
 BUDGET_SECONDS = 900.0
+ACTIONS = 6  # of Pong
 SECONDS = 4.0  # and never less than a whole rollout and its updates
+ROUNDED = 'engine.precision="bf16"'  # of recipes with images, where the processor can
 COMPILED = ['engine.compile="on"']  # also where the shipped budget is too small for that to pay at a first run
 EXPLAINED = (
     "The limits are what the ratio would be if acting and learning cost nothing, and if learning cost no more than its "
-    "matrix products."
+    "matrix products and convolutions."
 )
 RECIPES = (
     "cartpole_a2c", "lunarlander_a2c", "bipedal_a2c", "acrobot_ppo", "mountaincar_continuous_ppo", "pendulum_ppo",
-    "lunarlander_ppo", "hopper_ppo", "walker2d_ppo", "halfcheetah_ppo", "ant_ppo",
+    "lunarlander_ppo", "hopper_ppo", "walker2d_ppo", "halfcheetah_ppo", "ant_ppo", "pong_ppo",
 )  # fmt: skip
 
 
@@ -49,6 +52,7 @@ def task(recipe: AnyRecipe) -> dict[str, Any]:
         "env": recipe.env.id,
         "envs": recipe.env.num_envs,
         "normalize": [recipe.normalize.obs, recipe.normalize.reward],
+        "atari": recipe.env.atari is not None,
         "hidden": list(recipe.network.hidden),
         "activation": recipe.network.activation,
         "options": options,
@@ -63,9 +67,15 @@ def section(settings: Settings) -> str:
     for place, name in enumerate(names):
         part = settings.share(len(names) - place)
         measures: dict[str, Any] = {"erl": functools.partial(part.bench, name, COMPILED, SECONDS)}
+        rounds = load(name).env.atari is not None and matmul.rounds()
+        if rounds:
+            measures["rounded"] = functools.partial(part.bench, name, [*COMPILED, ROUNDED], SECONDS)
         if python is not None:
             measures["peer"] = functools.partial(on_policy_peer, python, task(load(name)), SECONDS, part)
-        rows.append(row(name, by_turns(measures, part)))
+        found = by_turns(measures, part)
+        rows.append(row(name, [], found["erl"], found.get("peer", [])))
+        if rounds:
+            rows.append(row(name, [ROUNDED], found["rounded"], found.get("peer", [])))
     head = [
         "steps/s", "erl", "Stable-Baselines3", "ratio of medians", "of our envs alone", "and of the products alone",
         "command",
@@ -73,33 +83,38 @@ def section(settings: Settings) -> str:
     return f"{EXPLAINED}\n\n{table(head, rows)}"
 
 
-def row(name: str, found: dict[str, list[Any]]) -> list[str]:
-    """A recipe's figures; see `EXPLAINED`."""
-    ours, theirs = [one["steps_per_second"] for one in found["erl"]], found.get("peer", [])
-    alone = [one["env_limit_steps_per_second"] for one in found["erl"]]
-    learning = products_seconds(load(name))
+def row(name: str, sets: list[str], ours: list[dict[str, Any]], theirs: list[float]) -> list[str]:
+    """A recipe's figures, with what is set beside `COMPILED`; see `EXPLAINED`."""
+    speed = [one["steps_per_second"] for one in ours]
+    alone = [one["env_limit_steps_per_second"] for one in ours]
+    learning = products_seconds(load(name, sets))
     both = [1.0 / (1.0 / limit + learning) for limit in alone]
     return [
-        name,
-        spread(ours),
+        " ".join([name, *sets]),
+        spread(speed),
         spread(theirs),
-        ratio(ours, theirs),
+        ratio(speed, theirs),
         ratio(alone, theirs),
         ratio(both, theirs),
-        bench_command(name, COMPILED),
+        bench_command(name, [*COMPILED, *sets]),
     ]
 
 
 def products_seconds(recipe: AnyRecipe) -> float:
     """Seconds that the matrix products of learning take for each env step, with the threads that a run has."""
     ours: Any = recipe.algorithm
-    env = gymnasium.make(recipe.env.id)
-    obs, actions = (gymnasium.spaces.flatdim(space) for space in (env.observation_space, env.action_space))
     collected = ours.rollout_length * recipe.env.num_envs
     rows, epochs = (min(ours.batch_size, collected), ours.epochs) if ours.name == "ppo" else (collected, 1)
     threads = torch.get_num_threads()
     try:
         compute.configure_cpu(recipe)
-        return products.ppo(obs, actions, recipe.network.hidden, rows) * epochs / rows
+        if recipe.env.atari is not None:
+            step = products.nature(recipe.env.frame_stack, ACTIONS, recipe.network.hidden, rows)
+        else:
+            env = gymnasium.make(recipe.env.id)
+            obs, actions = (gymnasium.spaces.flatdim(space) for space in (env.observation_space, env.action_space))
+            step = products.ppo(obs, actions, recipe.network.hidden, rows)
+        return step * epochs / rows
     finally:
         torch.set_num_threads(threads)
+        matmul.choose(wide=False)

@@ -1,4 +1,4 @@
-"""The matrix products of one gradient step and nothing else: the limit of arithmetic on this machine.
+"""The matrix products and convolutions of one gradient step and nothing else: the limit of arithmetic on this machine.
 
 Batch and networks of SAC and TD3 are those of `off_policy.py` on HalfCheetah.
 """
@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 
 import torch
+
+from erlcli.core import matmul
 
 OBS, ACTIONS, ROWS, WIDTH = 17, 6, 256, 256
 
@@ -110,6 +112,57 @@ def ppo(inputs: int, outputs: int, hidden: Sequence[int], rows: int) -> float:
         for network in networks:
             network.forward()
             network.backward()
+
+    with torch.inference_mode():
+        return seconds_of(step)
+
+
+class Convolutions:
+    """The operands of Mnih et al.'s three convolutions, 84 x 84 pixels to 7 x 7, with a pixel's channels side by side.
+
+    In bfloat16 where this process rounds.
+    """
+
+    KERNELS = ((32, 8, 4, 84), (64, 4, 2, 20), (64, 3, 1, 9))  # channels, side, stride; side of what comes in
+    FEATURES = 64 * 7 * 7
+
+    def __init__(self, channels: int, rows: int):
+        dtype = torch.bfloat16 if matmul.rounding() else torch.float32
+        self.layers = []
+        for out, side, stride, size in self.KERNELS:
+            end = (size - side) // stride + 1
+            shapes = ((rows, channels, size, size), (out, channels, side, side), (rows, out, end, end))
+            x, weight, gradient = (torch.randn(*shape).to(dtype, memory_format=torch.channels_last) for shape in shapes)
+            self.layers.append((x, weight, gradient, stride))
+            channels = out
+
+    def forward(self) -> None:
+        """Of all layers."""
+        for x, weight, _, stride in self.layers:
+            torch.conv2d(x, weight, stride=stride)
+
+    def backward(self) -> None:
+        """The gradients of the weights, and those of what comes in, but for the first layer's."""
+        for place, (x, weight, gradient, stride) in enumerate(self.layers):
+            window = [stride, stride], [0, 0], [1, 1]  # stride, padding, dilation
+            wanted = [place > 0, True, False]
+            torch.ops.aten.convolution_backward(gradient, x, weight, None, *window, False, [0, 0], 1, wanted)
+
+
+def nature(channels: int, outputs: int, hidden: Sequence[int], rows: int) -> float:
+    """Seconds of one gradient step of PPO on `rows` images; actor and critic share all but their last layers."""
+    images = Convolutions(channels, rows)
+    trunk = Network([Convolutions.FEATURES, *hidden], rows)
+    heads = [Network([hidden[-1], last], rows) for last in (outputs, 1)]
+
+    def step() -> None:
+        images.forward()
+        for network in (trunk, *heads):
+            network.forward()
+        for head in heads:
+            head.backward(inputs=True)
+        trunk.backward(inputs=True)
+        images.backward()
 
     with torch.inference_mode():
         return seconds_of(step)

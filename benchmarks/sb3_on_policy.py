@@ -1,29 +1,39 @@
 """Stable-Baselines3's steps/s with PPO or A2C, for `ppo_speed.py` and `on_policy.py`.
 
-In a venv of its own: pip install torch==2.13.0 stable-baselines3 "gymnasium[box2d,mujoco]", then
+In a venv of its own: pip install torch==2.13.0 stable-baselines3 "gymnasium[box2d,mujoco]", for Atari also ale-py and
+opencv-python-headless; then
 
     python benchmarks/sb3_on_policy.py '{"env": "CartPole-v1", "envs": 8, "options": {"n_steps": 32}}' --seconds 20
 
 Its argument: env, envs, algorithm ("ppo" or "a2c"), hidden and activation of the networks, what is normalised (obs,
-reward) and the options of the peer's class. Whole iterations are counted, rollout and updates. The first one is left
-out where it is short beside the rest.
+reward), whether it is an Atari game, and the options of the peer's class. Whole iterations are counted, rollout and
+updates. The first one is left out where it is short beside the rest.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import time
 
+import gymnasium
 import torch
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 from torch import nn
 
 ALGORITHMS = {"ppo": PPO, "a2c": A2C}
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU, "silu": nn.SiLU, "gelu": nn.GELU}
+
+
+def atari(name: str, envs: int) -> VecEnv:
+    """Games with the peer's own preprocessing, which skips frames itself, and a stack of four."""
+    gymnasium.register_envs(importlib.import_module("ale_py"))
+    exact = {"frameskip": 1, "repeat_action_probability": 0.0}
+    return VecFrameStack(make_atari_env(name, envs, seed=0, env_kwargs=exact), n_stack=4)
 
 
 class Clock(BaseCallback):
@@ -54,7 +64,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(2)
     task = options.task
-    env = make_vec_env(task["env"], task["envs"], seed=0)
+    games = task.get("atari", False)
+    env = atari(task["env"], task["envs"]) if games else make_vec_env(task["env"], task["envs"], seed=0)
     obs, reward = task.get("normalize", (False, False))
     if obs or reward:
         env = VecNormalize(env, norm_obs=obs, norm_reward=reward, gamma=task["options"]["gamma"])
@@ -63,9 +74,13 @@ def main() -> None:
         "net_arch": {"pi": hidden, "vf": hidden},
         "activation_fn": ACTIVATIONS[task.get("activation", "tanh")],
     }
+    if games:  # its network for images ends with a layer of its own
+        (width,) = hidden
+        networks |= {"net_arch": [], "features_extractor_kwargs": {"features_dim": width}}
     clock = Clock(options.seconds)
     peer = ALGORITHMS[task.get("algorithm", "ppo")]
-    peer("MlpPolicy", env, device="cpu", seed=0, policy_kwargs=networks, **task["options"]).learn(10**9, callback=clock)
+    policy = "CnnPolicy" if games else "MlpPolicy"
+    peer(policy, env, device="cpu", seed=0, policy_kwargs=networks, **task["options"]).learn(10**9, callback=clock)
     print(f"{clock.speed:.1f}")
 
 
