@@ -148,7 +148,7 @@ class ImageEncoder(nn.Module):
         # With a pixel's channels side by side, a CPU takes half the time for gradients.
         layout = torch.channels_last if on_cpu else torch.preserve_format
         x = x.to(torch.bfloat16 if rounded else torch.float32, memory_format=layout)
-        if self.scale != 1.0:
+        if self.scale != 1.0:  # in place where it is a copy
             x = x.mul_(self.scale) if x.dtype != obs.dtype else x * self.scale
         # Of convolutions oneDNN rounds no factors by itself when it comes to gradients.
         with torch.autocast("cpu", torch.bfloat16) if rounded else contextlib.nullcontext():

@@ -17,7 +17,7 @@ def touched():
     for _ in range(20):
         layers = [torch.zeros(40 * MIB, dtype=torch.uint8) for _ in range(4)]
         del layers
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * resource.getpagesize() // MIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -37,6 +37,6 @@ print(resident() - before)
 def test_what_was_freed_is_used_again_and_what_is_not_used_yet_takes_no_memory():
     out = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout
     before, after, lazily = (int(number) for number in out.split())
-    assert before > 2000  # MiB that came from the system, of 3,200
-    assert after < 100
-    assert lazily < 64  # of 256
+    assert before > 1000  # pages that came from the system, of 2 MiB at most, for 3,200 MiB
+    assert after < before / 32
+    assert lazily < 64  # MiB of 256
