@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from erlcli.core import matmul, trees
+from erlcli.core.decompositions import DECOMPOSITIONS
 from erlcli.core.toolchain import cxx
 
 OPTIONS: dict[str, Any] = {
@@ -31,7 +32,6 @@ OPTIONS: dict[str, Any] = {
     "aot_inductor.compile_wrapper_opt_level": "O1",
     "aot_inductor.precompile_headers": False,  # they would pay from the second library on, and stay in /tmp
     "cpp.vec_isa_ok": True,  # what the processor says, without a program that tries it
-    "cpp.use_decompose_tanh": True,  # through exp, a third of the time
     "compile_threads": 1,  # no processes that stay
 }
 LARGEST = 2**26  # bytes of a tensor that a step works on; most of a replay's have more, and are not copied
@@ -41,21 +41,6 @@ STRAYS, STRAY_TOLERANCE = 0.01, 3e-2  # share of a tensor's numbers that may be 
 KEPT_DAYS = 90  # of a library that nobody uses
 SCRATCH = "making-"
 _state = {"tracing": False}
-
-
-def _biased(bias: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """A product with a bias, which goes into the loop of what comes next.
-
-    PyTorch would first copy it into each row. Viewed by its strides, the product is not put together with it again.
-    """
-    product = left @ right
-    return product.as_strided(product.shape, product.stride()) + bias
-
-
-_WITH_BIAS: dict[Any, Callable[..., Tensor]] = {
-    torch.ops.aten.addmm.default: _biased,
-    torch.ops.aten.baddbmm.default: _biased,
-}
 
 
 def tracing() -> bool:
@@ -221,7 +206,7 @@ def _traced(
         _state["tracing"] = True
         try:
             with mode:
-                module = make_fx(flat, _WITH_BIAS, _allow_non_fake_inputs=True)(*fakes)
+                module = make_fx(flat, DECOMPOSITIONS, _allow_non_fake_inputs=True)(*fakes)
         finally:
             _state["tracing"] = False
     if sizes.guards:  # Python has looked at a size that varies, and the graph is only good for what it saw
