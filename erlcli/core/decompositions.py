@@ -37,14 +37,14 @@ def turned(left: Tensor, right: Tensor) -> Tensor:
     """
     rows, columns = left.shape[-2], right.shape[-1]
     if not isinstance(rows, int) or columns >= NARROW or rows < 2 * columns:  # a symbol is a number that varies
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     return (right.mT @ left.mT).mT
 
 
 def rational_tanh(x: Tensor) -> Tensor:
     """Hyperbolic tangent as a quotient of polynomials, half the time of one that goes through exp. NaN stays NaN."""
     if x.dtype != torch.float32:
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     held = x.clamp(-END, END)
     square = held * held
     return held * _polynomial(NUMERATOR, square) / _polynomial(DENOMINATOR, square)
