@@ -244,14 +244,19 @@ class OnPolicyAlgorithm(Algorithm):
     def _values(self, rollout: Rollout, obs: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor, Recurrence | None]:
         """V (T, N) of the observations acted upon and (T, N) of what really followed."""
         critic, last = self.critic, rollout.final_obs.obs if rollout.next_obs is None else rollout.next_obs
-        final = self.policy.prepare(last)
         if begins is None or rollout.start is None or not isinstance(critic, RecurrentCritic):
-            if self.shared:
-                obs, final = self.policy.trunk(obs), self.policy.trunk(final)
+
+            def values(prepared: Tensor) -> Tensor:
+                found: Tensor = critic(self.policy.trunk(prepared) if self.shared else prepared)
+                return found
+
             if rollout.next_obs is not None:
-                return critic(obs[:-1]), critic(final), None
-            value = critic(obs)
-            return value[:-1], next_values(value, rollout.final_obs, critic(final)), None
+                return values(obs[:-1]), values(self.policy.prepare(last)), None
+            value = values(obs)
+            if not len(last):
+                return value[:-1], value[1:], None
+            return value[:-1], next_values(value, rollout.final_obs, values(self.policy.prepare(last))), None
+        final = self.policy.prepare(last)
         if self._critic_state is None or self.policy.memory is None:
             raise TypeError("a recurrent critic goes with a recurrent policy")
         state = self._critic_state.masked_fill(rollout.start.fresh.unsqueeze(-1), 0.0)

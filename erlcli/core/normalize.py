@@ -61,12 +61,10 @@ class RunningMoments(nn.Module):
         added, batch_mean, batch_var = collective.moments(batch.to(torch.float64))
         if added == 0:
             return
-        total = self.count + added
+        share = added / self.count.add_(added)
         shift = batch_mean - self.mean
-        squares = self.var * self.count + batch_var * added + shift**2 * (self.count * added / total)
-        self.mean += shift * (added / total)
-        self.var.copy_(squares / total)
-        self.count.copy_(total)
+        self.mean.addcmul_(shift, share)
+        self.var.lerp_(torch.addcmul(batch_var, shift * shift, 1.0 - share), share)
 
 
 class ObsNormalizer(nn.Module):

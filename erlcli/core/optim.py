@@ -142,7 +142,7 @@ class Optimizer:
         Raises:
             DivergedError: a gradient since the last call, or a parameter, is NaN or infinite; it is named.
         """
-        self._checks.append(Readback(torch.isfinite(self._worst_norm) & torch.isfinite(self.flat.sum())))
+        self._checks.append(Readback(torch.isfinite(self._worst_norm + self.flat.sum())))
         while self._checks and (len(self._checks) > 1 or self._checks[0].ready):
             self._check(self._checks.pop(0))
 

@@ -60,22 +60,24 @@ def gae(
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
     delta.masked_fill_(~valid, 0.0)
     carry = (~(terminated | truncated) & valid) * (gamma * gae_lambda)
-    return running(delta.flip(0), carry.flip(0), torch.zeros_like(delta[0])).flip(0)
+    return running(delta, carry, torch.zeros_like(delta[0]), backwards=True)
 
 
-def running(terms: Tensor, factors: Tensor, before: Tensor) -> Tensor:
+def running(terms: Tensor, factors: Tensor, before: Tensor, *, backwards: bool = False) -> Tensor:
     """y[t] = terms[t] + factors[t] * y[t - 1], one operation a step.
 
     Args:
         terms: (T, N).
         factors: (T, N).
-        before: (N,) y[-1].
+        before: (N,) y[-1], or y[T].
+        backwards: from the last step on, with y[t + 1] in the place of y[t - 1].
 
     Returns:
         (T, N).
     """
     sums = torch.empty_like(terms)
-    for term, factor, after in zip(terms.unbind(0), factors.unbind(0), sums.unbind(0), strict=True):
+    rows = list(zip(terms.unbind(0), factors.unbind(0), sums.unbind(0), strict=True))
+    for term, factor, after in reversed(rows) if backwards else rows:
         torch.addcmul(term, factor, before, out=after)
         before = after
     return sums

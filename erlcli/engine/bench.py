@@ -17,6 +17,7 @@ import torch
 from erlcli.core.cpus import usable_cpus
 from erlcli.core.types import ActionSpace, Box, Discrete
 from erlcli.engine import build
+from erlcli.engine.plan import Plan
 from erlcli.engine.scratch import run_learner
 from erlcli.envs.config import EnvConfig, env_config
 from erlcli.envs.vecenv import make_vec_env
@@ -26,7 +27,7 @@ from erlcli.runs.layout import RunLayout
 from erlcli.runs.view import Curve
 
 FOREVER = 2**40
-WARM_ROWS = 2  # rollouts left out: the first ones that learn allocate
+WARM_ROWS = 2  # metric rows left out: the first ones that learn allocate
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def bench(recipe: AnyRecipe, seconds: float, tell: Callable[[str], None]) -> Res
         shares["act"],
         shares["update"],
         shares["wait"],
-        len(rows) - 1,
+        last["version"] - first["version"],
         rss,
     )
 
@@ -153,7 +154,7 @@ def _train(recipe: AnyRecipe, seconds: float) -> tuple[list[dict[str, Any]], int
             "train": recipe.train.model_copy(update=everything),
             "eval": recipe.eval.model_copy(update=rare),
             "checkpoint": recipe.checkpoint.model_copy(update=rare),
-            "log": recipe.log.model_copy(update={"every": 1}),
+            "log": recipe.log.model_copy(update={"every": Plan.of(recipe).log}),  # as often as the run would
         }
     )
     with tempfile.TemporaryDirectory(prefix="erl-bench-") as folder:

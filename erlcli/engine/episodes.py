@@ -62,13 +62,11 @@ class EpisodeTracker:
 
     def __init__(self, num_envs: int, collective: Collective = ALONE) -> None:
         self._collective = collective
-        self._return = torch.zeros(num_envs, dtype=torch.float64)  # of open episodes
-        self._length = torch.zeros(num_envs, dtype=torch.int64)
+        self._open = torch.zeros(2, num_envs, dtype=torch.float64)  # returns and lengths of open episodes
         self._next_obs: Tensor | None = None  # (N, *obs) that the next rollout begins with, unless envs are made anew
         self._count = torch.zeros((), dtype=torch.int64)
         # Episode k is at k % W; what is of no episode is written behind.
-        self._returns = torch.zeros(WINDOW + 1, dtype=torch.float64)
-        self._lengths = torch.zeros(WINDOW + 1, dtype=torch.int64)
+        self._rings = torch.zeros(2, WINDOW + 1, dtype=torch.float64)  # returns and lengths
 
     def add(self, rollout: Rollout) -> None:
         """Take in a rollout; its rows that are not valid count for nothing.
@@ -80,59 +78,57 @@ class EpisodeTracker:
         game, valid = rollout.game, rollout.valid
         ended = rollout.terminated | rollout.truncated if game is None else game.over & valid
         reward = rollout.reward if game is None else game.reward
+        steps = torch.stack([reward.masked_fill(~valid, 0.0).to(torch.float64), valid.to(torch.float64)])  # (2, T, N)
+        if self._collective.world_size == 1 and ended.device.type == "cpu" and not bool(ended.any()):
+            self._open += steps.sum(1)
+            return
         time = torch.arange(len(reward), device=reward.device).unsqueeze(1)
         last = torch.where(ended, time, -1).cummax(0).values  # (T, N) the last end up to and with each step
-        totals = reward.masked_fill(~valid, 0.0).to(torch.float64).cumsum(0)
-        returns = _sums(self._return, totals, last)
-        lengths = _sums(self._length, valid.to(torch.int64).cumsum(0), last)
+        sums = _sums(self._open, steps.cumsum(1), last)
         if self._collective.world_size > 1:
-            ended, returns, lengths = self._of_all(ended, returns, lengths)
-        self._take_in(ended, returns, lengths)
+            ended, sums = self._of_all(ended, sums)
+        self._take_in(ended.flatten(), sums.flatten(1))
 
     def _forget_what_was_reset(self, rollout: Rollout) -> None:
         """Open episodes of environments that are not where the last rollout left them never count."""
         first = rollout.obs[0]
         if self._next_obs is not None:
             elsewhere = (self._next_obs != first).flatten(1).any(1) if first.ndim > 1 else self._next_obs != first
-            self._return.masked_fill_(elsewhere, 0.0)
-            self._length.masked_fill_(elsewhere, 0)
+            self._open.masked_fill_(elsewhere, 0.0)
         self._next_obs = rollout.obs[-1].clone()
 
-    def _of_all(self, ended: Tensor, returns: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _of_all(self, ended: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
         """What `_take_in` is to be given of all learners' episodes; they wait for each other, and so for the device."""
-        places = ended.nonzero(as_tuple=True)
-        mine = list(zip(places[0].tolist(), returns[places].tolist(), lengths[places].tolist(), strict=True))
+        time, env = ended.nonzero(as_tuple=True)
+        returns, lengths = sums[:, time, env].tolist()
+        mine = list(zip(time.tolist(), returns, lengths, strict=True))
         told = self._collective.gather([len(mine), mine[-WINDOW:]])
         newest = sorted((row for _, rows in told for row in rows), key=lambda row: row[0])
         self._count += sum(count for count, _ in told) - len(newest)  # none of the others would stay in the window
         device, numbers = ended.device, list(zip(*newest, strict=True)) or [(), (), ()]
         return (
             torch.ones(len(newest), dtype=torch.bool, device=device),
-            torch.tensor(numbers[1], dtype=torch.float64, device=device),
-            torch.tensor(numbers[2], dtype=torch.int64, device=device),
+            torch.tensor(numbers[1:], dtype=torch.float64, device=device),
         )
 
-    def _take_in(self, ended: Tensor, returns: Tensor, lengths: Tensor) -> None:
-        """Add the episodes that ended in a rollout, all of one shape, to the window in order of time."""
-        ended = ended.flatten()
+    def _take_in(self, ended: Tensor, sums: Tensor) -> None:
+        """Add the episodes that ended in a rollout, among (T N) and (2, T N), to the window in order of time."""
         if not len(ended):
             return
         rank = ended.cumsum(0)
         kept = ended & (rank > rank[-1] - WINDOW)
         slot = torch.where(kept, (self._count + rank - 1) % WINDOW, WINDOW)
-        self._returns.scatter_(0, slot, returns.flatten())
-        self._lengths.scatter_(0, slot, lengths.flatten())
+        self._rings.scatter_(1, slot.expand(2, -1), sums)
         self._count += rank[-1]
 
     def restart(self) -> None:
         """Every environment was reset: open episodes never count."""
-        self._return.zero_()
-        self._length.zero_()
+        self._open.zero_()
         self._next_obs = None
 
     def numbers(self) -> Tensor:
         """(1 + 2 W) float64 for `Episodes.of`, which can be read back without a sync."""
-        return torch.cat([self._count.view(1).to(torch.float64), self._returns[:-1], self._lengths[:-1]])
+        return torch.cat([self._count.view(1).to(torch.float64), self._rings[:, :-1].flatten()])
 
     def now(self) -> Episodes:
         """What is known; waits for the device."""
@@ -148,11 +144,11 @@ class EpisodeTracker:
         count, returns = int(state["episodes"]), state["returns"]
         places = [(count - len(returns) + i) % WINDOW for i in range(len(returns))]
         self._count.fill_(count)
-        self._returns[places] = torch.tensor(returns, dtype=torch.float64, device=self._returns.device)
-        self._lengths[places] = torch.tensor(state["lengths"], dtype=torch.int64, device=self._lengths.device)
+        rows = [returns, state["lengths"]]
+        self._rings[:, places] = torch.tensor(rows, dtype=torch.float64, device=self._rings.device)
 
     def _move(self, device: torch.device) -> None:
-        if self._return.device != device:
+        if self._open.device != device:
             for name, value in list(vars(self).items()):
                 if isinstance(value, Tensor):
                     setattr(self, name, value.to(device))
@@ -162,18 +158,16 @@ def _sums(carry: Tensor, totals: Tensor, last: Tensor) -> Tensor:
     """Sums of episodes up to and with each step.
 
     Args:
-        carry: (N,) sums of the episodes that were open before the rollout; becomes those of the ones open after it.
-        totals: (T, N) sums since the start of the rollout.
+        carry: (2, N) sums of the episodes that were open before the rollout; becomes those of the ones open after it.
+        totals: (2, T, N) sums since the start of the rollout.
         last: (T, N) the last end up to and with each step, -1 where there is none.
 
     Returns:
-        (T, N).
+        (2, T, N).
     """
-    before = torch.cat([torch.full_like(last[:1], -1), last[:-1]])  # where the episode before ended
+    before = torch.cat([torch.full_like(last[:1], -1), last])  # (T + 1, N) where the episode before ended
     first = before < 0
-    taken = totals.gather(0, before.clamp(min=0)).masked_fill(first, 0)
-    sums = torch.where(first, carry, 0) + totals - taken
-    none = last[-1] < 0
-    taken = totals.gather(0, last[-1:].clamp(min=0)).squeeze(0).masked_fill(none, 0)
-    carry.copy_(torch.where(none, carry, 0) + (totals[-1] - taken))
-    return sums
+    taken = totals.gather(1, before.clamp(min=0).expand(2, -1, -1)).masked_fill(first, 0.0)
+    begun = torch.where(first, carry.unsqueeze(1), 0.0) - taken  # (2, T + 1, N) to be added to what is summed so far
+    carry.copy_(begun[:, -1] + totals[:, -1])
+    return begun[:, :-1] + totals

@@ -9,7 +9,7 @@ from typing import Literal
 from erlcli.envs.config import choose_backend, env_config
 from erlcli.recipe.load import AnyRecipe
 
-MAX_ROWS = 20_000
+MAX_ROWS = 5_000  # more than a screen or a printed curve has dots, and a file of some megabytes
 # Compiling takes as long as some 15,000 compiled steps of small batches save, and a step of 600 rows saves twice as
 # much as one of few: both take the same share of the time on slow machines and fast ones.
 COMPILED_STEPS, COMPILED_ROWS = 30_000, 600

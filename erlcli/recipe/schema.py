@@ -223,7 +223,7 @@ class CheckpointSection(Section):
 class LogSection(Section):
     """What is recorded how often."""
 
-    every: Count | Auto = Field("auto", description="Updates between metric rows; auto keeps below 20,000 rows.")
+    every: Count | Auto = Field("auto", description="Updates between metric rows; auto keeps below 5,000 rows.")
     tensorboard: bool = Field(True, description="Write TensorBoard events to tb/.")
 
 
