@@ -24,12 +24,11 @@ def bench(
 
     from erlcli.cli.output import print_json
     from erlcli.engine.bench import bench as measure
-    from erlcli.engine.plan import resolve
-    from erlcli.envs.config import choose_backend, env_config
+    from erlcli.engine.plan import backend_of, resolve
     from erlcli.recipe.load import load
 
     loaded = load(recipe, list(assignments or []))
-    backend, why = choose_backend(env_config(loaded.env, loaded.env.num_envs))
+    backend, why = backend_of(loaded)
     resolved = resolve(loaded, backend)
 
     def tell(what: str) -> None:

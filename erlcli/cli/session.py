@@ -17,9 +17,8 @@ from erlcli.cli.live import PlainView, Watcher
 from erlcli.cli.output import count, fail, print_json, seconds, shorten
 from erlcli.engine import torchrun
 from erlcli.engine.member import Member
-from erlcli.engine.plan import resolve
+from erlcli.engine.plan import backend_of, resolve
 from erlcli.engine.supervisor import INTERRUPTED, Outcome, Supervisor, outcome_of
-from erlcli.envs.config import choose_backend, env_config
 from erlcli.envs.offscreen import has_display
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import check_change, dump, load
@@ -39,7 +38,7 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
         RecipeError: the recipe, the name or the directory can't be used.
     """
     recipe = load(reference, overrides)
-    backend, why = choose_backend(env_config(recipe.env, recipe.env.num_envs))
+    backend, why = backend_of(recipe)
     recipe = resolve(recipe, backend)
     layout = background.place(reference, name, run_dir)
     with background.making(layout):

@@ -111,8 +111,7 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     import dataclasses
 
     from erlcli.cli import background
-    from erlcli.engine.plan import resolve
-    from erlcli.envs.config import choose_backend, env_config
+    from erlcli.engine.plan import backend_of, resolve
     from erlcli.recipe.tournament import load_tournament
     from erlcli.tournament.evolve import founder
     from erlcli.tournament.ledger import Ledger
@@ -120,7 +119,7 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
 
     found = load_tournament(reference, overrides)
     founder(Ledger(), found, founding=True)  # a space that fits nothing is told now
-    backend, why = choose_backend(env_config(found.base.env, found.base.env.num_envs))
+    backend, why = backend_of(found.base)
     if found.base.env.backend == "auto" and any(key.startswith("env.") for key in found.space.all_keys()):
         backend, why = "auto", "tournament.search has keys of [env]: chosen for each member"
     found = dataclasses.replace(found, base=resolve(found.base, backend))

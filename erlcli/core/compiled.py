@@ -39,8 +39,8 @@ class Owner(Protocol):
     """Whose step it is."""
 
     @property
-    def config(self) -> BaseModel | None:
-        """Numbers of the recipe, if it is made from one; another object where one has changed."""
+    def config(self) -> object:
+        """What of the recipe it is made from, with a `repr` that tells; another object where a number has changed."""
 
 
 OwnerT = TypeVar("OwnerT", bound=Owner)

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from erlcli.core import toolchain
+from erlcli.core.compiled import Compiler
 from erlcli.core.cpus import usable_cpus
 from erlcli.core.types import ActionSpace, Box, Discrete
 from erlcli.engine import build
@@ -104,18 +106,21 @@ def env_limit(recipe: AnyRecipe, seconds: float) -> float:
     processes = engine.learners * max(1, engine.workers)
     if processes == 1 and not engine.workers:
         device = str(build.device(recipe.train.device))
-        return _steps_per_second(env_config(recipe.env, recipe.env.num_envs, threads, device), seconds)
+        compiler = Compiler(toolchain.libraries()) if recipe.engine.compile == "on" and device == "cpu" else None
+        return _steps_per_second(env_config(recipe.env, recipe.env.num_envs, threads, device), seconds, compiler)
     share = 1 if engine.workers else max(1, cores // engine.learners)
     config = env_config(recipe.env, recipe.env.num_envs // processes, threads or share)
     return _steps_per_second(config, seconds) * min(processes, cores)
 
 
-def _steps_per_second(config: EnvConfig, seconds: float) -> float:
-    env = make_vec_env(config)
+def _steps_per_second(config: EnvConfig, seconds: float, compiler: Compiler | None = None) -> float:
+    env = make_vec_env(config, compiler=compiler)
     try:
         actions = [random_action(env.spec.action, config.num_envs).to(env.spec.device) for _ in range(64)]
         env.reset(0)
         mask = env.first_mask()
+        if compiler is not None:
+            env.step(actions[0])  # which compiles it
         count = valid = 0
         start = time.perf_counter()
         while (spent := time.perf_counter() - start) < seconds:

@@ -18,7 +18,7 @@ from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec
 from erlcli.engine.evaluate import Evaluation, Scores, not_finite
 from erlcli.engine.failures import Interrupted
-from erlcli.envs.config import EnvConfig, choose_backend
+from erlcli.envs.config import TWINS, EnvConfig, choose_backend
 from erlcli.envs.position import PositionLog
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.envs.torch_check import check_methods
@@ -31,7 +31,8 @@ AT_ONCE = 4096  # episodes, at most
 
 def make_evaluation(config: EnvConfig, seed: int, position: PositionLog | None = None) -> Evaluation | TorchEvaluation:
     """What evaluates in an environment, without pictures; arguments and errors as of `Evaluation`."""
-    if choose_backend(config)[0] == "torch":
+    # What was trained in a twin of a gymnasium environment is judged in that one.
+    if choose_backend(config)[0] == "torch" and config.id not in TWINS:
         return TorchEvaluation(config, seed, position)
     return Evaluation(config, seed, position=position)
 

@@ -156,7 +156,8 @@ def assemble(
         position = PositionLog(layout.position(name_of(rank)))
         first, restarts = rank * num_envs, engine.max_restarts
         actor = functools.partial(build.actor, recipe, compiler=compiler)
-        sampler = InlineSampler(config, length, beat, events, stop, restarts, position, first, graphs, actor)
+        acts = compiler if recipe.engine.compile == "on" else None
+        sampler = InlineSampler(config, length, beat, events, stop, restarts, position, first, graphs, actor, acts)
         beat.progress("building")
         spec = sampler.spec
         algorithm = build.algorithm(recipe, spec, device, collective, graphs, compiler)

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from erlcli.envs.config import choose_backend, env_config
+from erlcli.core.toolchain import cxx
+from erlcli.envs.config import choose_backend, env_config, has_twin
 from erlcli.recipe.load import AnyRecipe
 
 MAX_ROWS = 5_000  # more than a screen or a printed curve has dots, and a file of some megabytes
@@ -48,9 +49,18 @@ class Plan:
         )
 
 
-def backend_of(recipe: AnyRecipe) -> str:
-    """The backend that steps a recipe's envs here."""
-    return choose_backend(env_config(recipe.env, recipe.env.num_envs))[0]
+def backend_of(recipe: AnyRecipe) -> tuple[str, str]:
+    """The backend that steps a recipe's envs here, and why, as a clause for a log line."""
+    config, engine = env_config(recipe.env, recipe.env.num_envs), recipe.engine
+    # As machine code a step of few copies takes less time than the threads of a pool need to wake up.
+    if config.backend == "auto" and compiled(recipe) == "on" and has_twin(config) and not engine.workers and cxx():
+        return "torch", "erl has the same as tensors, and makes machine code of their steps"
+    return choose_backend(config)
+
+
+def compiled(recipe: AnyRecipe) -> str:
+    """What of the learner's process is compiled; `auto` is resolved from the budget."""
+    return worth_compiling(recipe) if recipe.engine.compile == "auto" else recipe.engine.compile
 
 
 def worth_compiling(recipe: AnyRecipe) -> Literal["on", "updates", "off"]:
@@ -63,13 +73,11 @@ def worth_compiling(recipe: AnyRecipe) -> Literal["on", "updates", "off"]:
 
 def resolve(recipe: AnyRecipe, backend: str) -> AnyRecipe:
     """The recipe with every `auto` that changes results replaced by what it means here."""
-    plan, rollout, compiled = Plan.of(recipe), recipe.steps_per_rollout, recipe.engine.compile
-    if compiled == "auto":
-        compiled = worth_compiling(recipe)
+    plan, rollout = Plan.of(recipe), recipe.steps_per_rollout
     return recipe.model_copy(
         update={
             "env": recipe.env.model_copy(update={"backend": backend}),
-            "engine": recipe.engine.model_copy(update={"compile": compiled}),
+            "engine": recipe.engine.model_copy(update={"compile": compiled(recipe)}),
             "log": recipe.log.model_copy(update={"every": plan.log}),
             "eval": recipe.eval.model_copy(update={"every_steps": plan.snapshot * rollout}),
             "checkpoint": recipe.checkpoint.model_copy(update={"every_steps": plan.checkpoint * rollout}),

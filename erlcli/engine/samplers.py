@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from erlcli.core.actor import Actor
+from erlcli.core.compiled import Compiler
 from erlcli.core.graphs import Graphs
 from erlcli.core.pages import zeros
 from erlcli.core.policy import Policy
@@ -118,6 +119,7 @@ class InlineSampler(Sampler):
         first_index: number of its first environment within the run.
         graphs: captures rollouts.
         actor: makes what acts for a policy.
+        compiler: compiles env steps that are tensor operations.
     """
 
     def __init__(
@@ -132,10 +134,12 @@ class InlineSampler(Sampler):
         first_index: int = 0,
         graphs: Graphs | None = None,
         actor: Callable[[Policy], Actor] = Actor,
+        compiler: Compiler | None = None,
     ) -> None:
         self.config = config
         self.length = length
-        self.env = make_vec_env(config, position)
+        self.env = make_vec_env(config, position, compiler)
+        self._compiler = compiler
         self._position = position
         self._first_index = first_index
         self._graphs, self._actor = graphs, actor
@@ -190,7 +194,7 @@ class InlineSampler(Sampler):
             **error.details,
         )
         self.env.close()
-        self.env = make_vec_env(self.config, self._position)
+        self.env = make_vec_env(self.config, self._position, self._compiler)
         collector.use(self.env)
         collector.restart(derive(self._seed, "env_restart", self._version, self._failures.count))
 

@@ -21,6 +21,8 @@ ENVPOOL_IDS = frozenset(
 
 
 TORCH_NAMESPACE = "torch/"  # of ids whose environments are tensors
+# Ids whose dynamics, rewards, spaces and time limits are those of a TorchEnv, by the same name in its namespace.
+TWINS = frozenset({"CartPole-v1", "MountainCarContinuous-v0", "Pendulum-v1"})
 FRAMES = 108_000  # of a game, half an hour: the field's habit
 
 
@@ -123,6 +125,11 @@ def envpool_refusal(config: EnvConfig) -> str | None:
     if config.frame_stack > 1:
         return "env.frame_stack is done by gymnasium's wrapper"
     return None
+
+
+def has_twin(config: EnvConfig) -> bool:
+    """Whether environments that are tensors can do what the gymnasium ones in `config` do."""
+    return config.id in TWINS and not config.kwargs and torch_refusal(config) is None
 
 
 def torch_refusal(config: EnvConfig) -> str | None:

@@ -37,8 +37,9 @@ def check_methods(env: TorchEnv, spec: EnvSpec, env_id: str) -> State:
     env.generator.manual_seed(0)
     state = check.state("initial", check.call("initial", env.initial))
     check.tensor("observe", "observations", check.call("observe", env.observe, state), _obs_like(env, spec))
+    action = ActionMap(spec.action).to(env.device)(some_units(spec))
     kept = tuple(tensor.clone() for tensor in state)
-    result = check.call("dynamics", env.dynamics, state, _some_action(env, spec))
+    result = check.call("dynamics", env.dynamics, state, action)
     if not isinstance(result, tuple) or len(result) != 3:
         raise check.wrong("dynamics", "(state, reward, terminated)", _kind(result))
     following, reward, terminated = result
@@ -64,16 +65,12 @@ def _obs_like(env: TorchEnv, spec: EnvSpec) -> Tensor:
     return torch.empty(env.num_envs, *spec.obs.shape, dtype=getattr(torch, spec.obs.dtype), device=env.device)
 
 
-def _some_action(env: TorchEnv, spec: EnvSpec) -> Tensor:
-    """(N, *action) in the env's own units: the middle of bounds, or the first choice."""
+def some_units(spec: EnvSpec) -> Tensor:
+    """(N, *action) in a policy's units: the middle of bounds, or the first choice."""
     if isinstance(spec.action, Box):
-        units = torch.zeros(env.num_envs, spec.action.size, device=env.device)
-    elif isinstance(spec.action, Discrete):
-        units = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)
-    else:
-        units = torch.zeros(env.num_envs, len(spec.action.nvec), dtype=torch.int64, device=env.device)
-    action: Tensor = ActionMap(spec.action).to(env.device)(units)
-    return action
+        return torch.zeros(spec.num_envs, spec.action.size, device=spec.device)
+    choices = () if isinstance(spec.action, Discrete) else (len(spec.action.nvec),)
+    return torch.zeros(spec.num_envs, *choices, dtype=torch.int64, device=spec.device)
 
 
 class _Check:

@@ -1,7 +1,8 @@
-"""CartPole and Pendulum as tensors: the spaces, constants, dynamics, rewards and time limits of gymnasium's.
+"""CartPole, MountainCarContinuous and Pendulum as tensors: the spaces, constants, dynamics, rewards and time limits of
+gymnasium's.
 
-States are float64, as gymnasium computes: a pole that is not balanced doubles any rounding several times a second.
-Observations are float32.
+States are of the type that gymnasium computes with, float64 for CartPole and Pendulum: a pole that is not balanced
+doubles any rounding several times a second. Observations are float32.
 
 Dimension letters: N copies.
 """
@@ -13,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
+from gymnasium.envs.classic_control import CartPoleEnv, Continuous_MountainCarEnv, PendulumEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -63,6 +64,47 @@ class CartPole(TorchEnv):
     def render(self, state: State) -> NDArray[np.uint8]:
         """Gymnasium's picture."""
         return _picture(self.original, state[0][0].cpu().numpy())
+
+
+class MountainCarContinuous(TorchEnv):
+    """A car in a valley whose motor is too weak for the hill: it has to swing up. 100 at the top, less what it burns.
+
+    Args:
+        num_envs: N.
+        device: where all tensors are.
+    """
+
+    max_episode_steps: ClassVar[int | None] = 999
+
+    def __init__(self, num_envs: int, device: torch.device) -> None:
+        super().__init__(num_envs, device)
+        self.original = Continuous_MountainCarEnv(render_mode="rgb_array")
+        self.observation_space, self.action_space = self.original.observation_space, self.original.action_space
+
+    def initial(self) -> State:
+        """At rest, somewhere in [-0.6, -0.4)."""
+        position = self.uniform(-0.6, -0.4)
+        return position, torch.zeros_like(position)
+
+    def dynamics(self, state: State, action: Tensor) -> tuple[State, Tensor, Tensor]:
+        """The valley is sin(3 x); the wall at its left end takes all speed."""
+        known = self.original
+        position, speed = state
+        force = action[:, 0].clamp(known.min_action, known.max_action)
+        speed = speed + force * known.power - 0.0025 * (3.0 * position).cos()
+        speed = speed.clamp(-known.max_speed, known.max_speed)
+        position = (position + speed).clamp(known.min_position, known.max_position)
+        speed = speed.masked_fill((position == known.min_position) & (speed < 0.0), 0.0)
+        there = (position >= known.goal_position) & (speed >= known.goal_velocity)
+        return (position, speed), 100.0 * there - 0.1 * action[:, 0].square(), there
+
+    def observe(self, state: State) -> Tensor:
+        """Position and speed."""
+        return torch.stack(state, dim=1)
+
+    def render(self, state: State) -> NDArray[np.uint8]:
+        """Gymnasium's picture."""
+        return _picture(self.original, np.array([float(part[0]) for part in state]))
 
 
 class Pendulum(TorchEnv):

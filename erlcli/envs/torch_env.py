@@ -10,6 +10,8 @@ Dimension letters: N copies.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gymnasium
@@ -19,6 +21,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 State = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Random numbers that an environment asks for.
+
+    Attributes:
+        shape: (N, ...).
+        bounds: uniform within these; of mean 0 and standard deviation 1 where there are none.
+    """
+
+    shape: tuple[int, ...]
+    bounds: tuple[float, float] | None
+
+    def make(self, generator: torch.Generator) -> Tensor:
+        """New ones, float32."""
+        empty = torch.empty(self.shape, device=generator.device)
+        if self.bounds is None:
+            return empty.normal_(generator=generator)
+        return empty.uniform_(*self.bounds, generator=generator)
 
 
 class TorchEnv(ABC):
@@ -49,6 +71,8 @@ class TorchEnv(ABC):
     def __init__(self, num_envs: int, device: torch.device) -> None:
         self.num_envs, self.device = num_envs, device
         self.generator = torch.Generator(device=device)
+        self._asked: list[Draw] | None = None  # who listens to what is asked for
+        self._given: Iterator[Tensor] = iter(())
 
     @abstractmethod
     def initial(self) -> State:
@@ -82,8 +106,28 @@ class TorchEnv(ABC):
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
         """(N, *shape) float32, uniform in [low, high)."""
-        return torch.empty(self.num_envs, *shape, device=self.device).uniform_(low, high, generator=self.generator)
+        return self._draw(Draw((self.num_envs, *shape), (low, high)))
 
     def normal(self, *shape: int) -> Tensor:
         """(N, *shape) float32, of mean 0 and standard deviation 1."""
-        return torch.empty(self.num_envs, *shape, device=self.device).normal_(generator=self.generator)
+        return self._draw(Draw((self.num_envs, *shape), None))
+
+    def give(self, numbers: Sequence[Tensor]) -> None:
+        """What the next draws are, in their order, instead of new ones; see `asks`."""
+        self._given = iter(numbers)
+
+    def asks(self, work: Callable[[], object]) -> tuple[Draw, ...]:
+        """What `work` draws."""
+        asked: list[Draw] = []
+        self._asked = asked
+        try:
+            work()
+        finally:
+            self._asked = None
+        return tuple(asked)
+
+    def _draw(self, draw: Draw) -> Tensor:
+        if self._asked is not None:
+            self._asked.append(draw)
+        given = next(self._given, None)
+        return draw.make(self.generator) if given is None else given

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import gymnasium
 
-from erlcli.envs.config import EnvConfig
+from erlcli.envs.config import TORCH_NAMESPACE, TWINS, EnvConfig
 from erlcli.errors import EnvError, RecipeError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ ENTRY_POINT = "erlcli.envs.torch_single:SingleTorchEnv"
 SHIPPED: dict[str, tuple[str, int, float | None]] = {
     "torch/PointChasing-v0": ("erlcli.envs.chasing:PointChasing", 1024, 6.3),
     "torch/CartPole-v1": ("erlcli.envs.torch_control:CartPole", 500, 475.0),
+    "torch/MountainCarContinuous-v0": ("erlcli.envs.torch_control:MountainCarContinuous", 999, 90.0),
     "torch/Pendulum-v1": ("erlcli.envs.torch_control:Pendulum", 200, None),
 }
 
@@ -77,7 +78,7 @@ def _named(config: EnvConfig) -> tuple[type[TorchEnv], dict[str, object]]:
     from erlcli.envs.torch_env import TorchEnv
 
     register()
-    spec = gymnasium.registry.get(config.id)
+    spec = gymnasium.registry.get(TORCH_NAMESPACE + config.id if config.id in TWINS else config.id)
     if spec is not None and spec.entry_point == ENTRY_POINT:
         defaults = dict(spec.kwargs)
         return import_class(defaults.pop("env")), defaults | config.kwargs
@@ -86,7 +87,7 @@ def _named(config: EnvConfig) -> tuple[type[TorchEnv], dict[str, object]]:
         return found, dict(config.kwargs)
     raise RecipeError(
         f"env.backend: torch can't step {config.id}",
-        expected=f"a subclass of erlcli.envs.torch_env.TorchEnv, or one of {', '.join(SHIPPED)}",
+        expected=f"a subclass of erlcli.envs.torch_env.TorchEnv, or one of {', '.join((*SHIPPED, *sorted(TWINS)))}",
         found=config.id,
         remedy='env.backend = "auto"',
     )

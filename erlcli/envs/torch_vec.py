@@ -5,26 +5,36 @@ waits for the device. Which episodes ended is therefore never looked up: all cop
 chooses whose reset counts. For the same reason `Step.next_obs` is given in the place of `Step.final_obs`, and numbers
 that are not finite are only noted; `verify` looks at the notes.
 
+On a CPU a step of few copies is mostly the overhead of its operations. Those of environments that come with `erl` may
+therefore be machine code (`core.compiled`), to which the random numbers of a step are given.
+
 Dimension letters: N environments.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import traceback
+from pathlib import Path
 
+import gymnasium
 import torch
 from torch import Tensor
 
 from erlcli.core.actions import ActionMap
+from erlcli.core.compiled import Compiler
 from erlcli.core.readback import Readback
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Step
 from erlcli.envs.config import EnvConfig, torch_refusal
 from erlcli.envs.position import PositionLog
 from erlcli.envs.spaces import action_space, obs_box
-from erlcli.envs.torch_check import check_methods
+from erlcli.envs.torch_check import check_methods, some_units
 from erlcli.envs.torch_find import make_torch_env
 from erlcli.errors import EnvError, RecipeError
+
+PACKAGE = "erlcli."
 
 
 class TorchVecEnv:
@@ -33,6 +43,7 @@ class TorchVecEnv:
     Args:
         config: the environment; `num_envs` copies of it on `device`.
         position: told of every call into them.
+        compiler: compiles steps; None leaves them to PyTorch.
 
     Raises:
         RecipeError: `env.id` names no TorchEnv, its spaces are of no supported kind, or the config asks for what this
@@ -40,7 +51,9 @@ class TorchVecEnv:
         EnvError: it fails, or one of its methods returns what it should not.
     """
 
-    def __init__(self, config: EnvConfig, position: PositionLog | None = None) -> None:
+    def __init__(
+        self, config: EnvConfig, position: PositionLog | None = None, compiler: Compiler | None = None
+    ) -> None:
         if refusal := torch_refusal(config):
             raise RecipeError(f"env.backend: torch can't do this: {refusal}", remedy="leave that key out")
         self.config = config
@@ -61,12 +74,24 @@ class TorchVecEnv:
         self._state = tuple(torch.empty_like(tensor) for tensor in first)  # (N, ...) each, at the same place for ever
         self._masks = [(config.num_envs, *[1] * (tensor.ndim - 1)) for tensor in first]  # shapes that broadcast
         self._age = torch.zeros(config.num_envs, dtype=torch.int64, device=self.env.device)  # steps of open episodes
-        self._never = torch.zeros(config.num_envs, dtype=torch.bool, device=self.env.device)
-        self._always = torch.ones_like(self._never)
+        self._always = torch.ones(config.num_envs, dtype=torch.bool, device=self.env.device)
         self._health = torch.zeros(config.num_envs, device=self.env.device)  # NaN where anything was not finite
         self._notes: list[Readback] = []  # of earlier rollouts, on their way
         self._floats = self.spec.obs.dtype == "float32"
         self._seed = self._steps = 0
+        compiler = compiler or Compiler()
+        self._run = compiler.compile("env step", TorchVecEnv._advance, (_sources(),), refusal=self._refusal())
+        # An env that is not capturable may draw now this, now that.
+        units = some_units(self.spec)
+        self._draws = self.env.asks(lambda: self._advance(units, ())) if self.env.capturable else ()
+
+    def _refusal(self) -> str | None:
+        """Why a step can't be machine code; None if it can."""
+        if not self.env.capturable:
+            return "the environment says of itself that it is not capturable"
+        if not type(self.env).__module__.startswith(PACKAGE):
+            return "code outside of erl may change without a sign, and what was compiled of it would not"
+        return None
 
     @torch.no_grad()
     def reset(self, seed: int, first_index: int = 0) -> Tensor:
@@ -93,15 +118,24 @@ class TorchVecEnv:
         self._steps += 1
         self._position.note("step", None, self._seed, None, self._steps)
         try:
-            return self._advance(self._map(action))
+            numbers = tuple([draw.make(self.env.generator) for draw in self._draws])
+            obs, reward, terminated, truncated, next_obs = self._run(self, action, numbers)
         except Exception as error:
             raise self._failure("step", error) from error
+        return Step(obs, reward, terminated, truncated, self._always, next_obs=next_obs)
 
-    def _advance(self, action: Tensor) -> Step:
+    def _advance(self, action: Tensor, numbers: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """One step: observations, rewards, terminated, truncated, next observations.
+
+        Args:
+            action: (N, *action) in a policy's units.
+            numbers: random ones, those that it asks for.
+        """
         env, limit = self.env, self.spec.max_episode_steps
-        state, reward, terminated = env.dynamics(self._state, action)
+        env.give(numbers)
+        state, reward, terminated = env.dynamics(self._state, self._map(action))
         next_obs = env.observe(state)
-        truncated = self._never
+        truncated = torch.zeros_like(terminated)
         ended = terminated
         if limit is not None:
             self._age.add_(1)
@@ -110,12 +144,12 @@ class TorchVecEnv:
             self._age.masked_fill_(ended, 0)
         begun = env.initial()
         following = [torch.where(ended.view(m), b, s) for m, b, s in zip(self._masks, begun, state, strict=True)]
-        torch._foreach_copy_(self._state, following)
+        for place, value in zip(self._state, following, strict=True):
+            place.copy_(value)
         self._health.add_(reward, alpha=0.0)  # 0 times NaN or infinity is NaN, which stays
         if self._floats:
             self._health.add_(next_obs.reshape(len(next_obs), -1).sum(1), alpha=0.0)
-        obs = env.observe(self._state)
-        return Step(obs, reward, terminated, truncated, self._always, next_obs=next_obs)
+        return env.observe(self._state), reward, terminated, truncated, next_obs
 
     def verify(self) -> None:
         """See `VecEnv.verify`."""
@@ -150,3 +184,12 @@ class TorchVecEnv:
                 "traceback": "".join(traceback.format_exception(error)),
             },
         )
+
+
+@functools.cache
+def _sources() -> str:
+    """Of all that decides what a shipped environment does, beside its config."""
+    digest = hashlib.sha256(gymnasium.__version__.encode())  # which has constants of some
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Generator, Tensor
 
+from erlcli.core.compiled import Compiler
 from erlcli.core.types import EnvSpec, Step
 from erlcli.envs.config import EnvConfig, choose_backend
 from erlcli.envs.position import PositionLog
@@ -65,12 +66,13 @@ class VecEnv(Protocol):
         """Release everything; twice is fine."""
 
 
-def make_vec_env(config: EnvConfig, position: PositionLog | None = None) -> VecEnv:
+def make_vec_env(config: EnvConfig, position: PositionLog | None = None, compiler: Compiler | None = None) -> VecEnv:
     """The environments of a recipe.
 
     Args:
         config: of the environments.
         position: told of every call into one of them.
+        compiler: compiles steps that are tensor operations; None leaves them to PyTorch.
 
     Raises:
         RecipeError: there is no such env, or its spaces are of no supported kind.
@@ -84,7 +86,7 @@ def make_vec_env(config: EnvConfig, position: PositionLog | None = None) -> VecE
     if backend == "torch":
         from erlcli.envs.torch_vec import TorchVecEnv
 
-        return TorchVecEnv(config, position)
+        return TorchVecEnv(config, position, compiler)
     from erlcli.envs.gymnasium import GymnasiumVecEnv
 
     return GymnasiumVecEnv(config, position)

@@ -144,7 +144,7 @@ class MemberStore(Store):
         recipe = self.recipe.member(member.parameters, member.seed or 0)
         if recipe.engine.compile == "auto":  # members that differ in more than schedules would compile one by one
             recipe = recipe.model_copy(update={"engine": recipe.engine.model_copy(update={"compile": "off"})})
-        return resolve(recipe, backend_of(recipe))  # which may depend on what was drawn
+        return resolve(recipe, backend_of(recipe)[0])  # which may depend on what was drawn
 
     def _checkpoint(self, member: str, steps: int | None = None) -> Path:
         """See `find_checkpoint`."""

@@ -5,7 +5,7 @@ import torch
 
 from erlcli.core.compiled import Compiler
 from erlcli.engine import build
-from erlcli.engine.plan import resolve, worth_compiling
+from erlcli.engine.plan import backend_of, resolve, worth_compiling
 from erlcli.recipe.load import load
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
@@ -43,6 +43,27 @@ def test_one_step_a_rollout_is_counted_as_such():
     rows = made.algorithm.rollout_length * made.env.num_envs
     assert made.algorithm.rows(made.env.num_envs) == rows
     assert made.algorithm.gradient_steps(10 * rows, made.env.num_envs) == 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "backend"),
+    [
+        (["engine.compile=on"], "torch"),
+        (["train.total_steps=1_000_000_000"], "torch"),
+        (["engine.compile=updates"], "gymnasium"),
+        (["engine.compile=on", "engine.workers=2"], "gymnasium"),
+        (["engine.compile=on", "env.backend=gymnasium"], "gymnasium"),
+        (["engine.compile=on", "env.frame_stack=2"], "gymnasium"),
+        (["engine.compile=on", "env.id=Acrobot-v1"], "gymnasium"),
+    ],
+)
+def test_a_twin_is_taken_where_its_steps_are_compiled(settings, backend, monkeypatch):
+    monkeypatch.setattr("erlcli.envs.config.ENVPOOL_IDS", frozenset())
+    monkeypatch.setattr("erlcli.engine.plan.cxx", lambda: "g++")
+    recipe = load("cartpole_ppo", settings)
+    assert backend_of(recipe)[0] == backend
+    monkeypatch.setattr("erlcli.engine.plan.cxx", lambda: None)
+    assert backend_of(recipe)[0] == "gymnasium"
 
 
 @pytest.mark.parametrize("wanted", ["on", "updates", "off"])

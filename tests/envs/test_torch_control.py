@@ -1,4 +1,4 @@
-"""CartPole and Pendulum as tensors against gymnasium's, from equal states and with equal actions.
+"""CartPole, MountainCarContinuous and Pendulum as tensors against gymnasium's: equal states, equal actions.
 
 Dimension letters: N environments.
 """
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from erlcli.envs.config import EnvConfig
+from erlcli.envs.config import TWINS, EnvConfig
 from erlcli.envs.single import make_env
 from erlcli.envs.torch_find import SHIPPED, make_torch_env
 from erlcli.envs.vecenv import make_vec_env
@@ -76,6 +76,32 @@ def test_pendulum_is_gymnasiums():
             assert float(reward[i]) == pytest.approx(float(their_reward), abs=1e-5)
 
 
+def test_mountain_car_is_gymnasiums():
+    """From where the wall is hit at full swing, through the goal."""
+    envs, (position, speed) = started("MountainCarContinuous-v0", 40)
+    ours = make_torch_env(EnvConfig("torch/MountainCarContinuous-v0", num_envs=N))
+    state, hit, there = (position.float(), speed.float()), False, [False] * N
+    for t in range(STEPS):
+        # With the motor along the speed it swings up; against it for a while, so that it does not get there at once.
+        action = (state[1].sign() if t > 20 else torch.linspace(-2.0, 2.0, N)).unsqueeze(1)
+        state, reward, terminated = ours.dynamics(state, action)
+        hit |= bool((state[0] == -1.2).any())
+        for i, env in enumerate(envs):
+            theirs, their_reward, over, *_ = env.step(action[i].numpy())
+            np.testing.assert_allclose(ours.observe(state)[i].numpy(), theirs, atol=1e-5, rtol=0)
+            assert float(reward[i]) == pytest.approx(float(their_reward), abs=1e-5) and bool(terminated[i]) == over
+            there[i] |= over
+    assert hit and all(there)
+
+
+@pytest.mark.parametrize("name", sorted(TWINS))
+def test_the_backend_takes_gymnasiums_ids(name):
+    twin, named = (make_vec_env(EnvConfig(env_id, "torch", 3)) for env_id in (name, f"torch/{name}"))
+    assert type(twin.env) is type(named.env) and twin.spec == named.spec
+    envs = gymnasium.make(name)
+    assert (twin.env.observation_space, twin.env.action_space) == (envs.observation_space, envs.action_space)
+
+
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
 def test_starts_limits_and_thresholds_are_gymnasiums(name):
     spec = gymnasium.spec(name)
@@ -87,6 +113,16 @@ def test_starts_limits_and_thresholds_are_gymnasiums(name):
     bounds = torch.tensor([0.05] * 4 if name == "CartPole-v1" else [torch.pi, 1.0], dtype=torch.float64)
     assert (state.abs().amax(1) <= bounds).all() and (state.abs().amax(1) > 0.99 * bounds).all()
     assert (state.mean(1).abs() < 0.05 * bounds).all()
+
+
+def test_mountain_car_starts_at_rest_in_the_valley():
+    spec = gymnasium.spec("MountainCarContinuous-v0")
+    ours = make_torch_env(EnvConfig("MountainCarContinuous-v0", "torch", num_envs=4000))
+    _, limit, threshold = SHIPPED["torch/MountainCarContinuous-v0"]
+    assert (limit, threshold) == (spec.max_episode_steps, spec.reward_threshold) and ours.max_episode_steps == limit
+    position, speed = ours.initial()
+    assert -0.6 <= float(position.min()) < -0.598 and -0.402 < float(position.max()) < -0.4
+    assert float(position.mean()) == pytest.approx(-0.5, abs=0.005) and not speed.any()
 
 
 def test_pendulum_takes_gravity():

@@ -10,7 +10,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from erlcli.core.compiled import Compiler
 from erlcli.core.host_reads import HostReads
+from erlcli.core.toolchain import cxx
 from erlcli.core.types import Discrete
 from erlcli.envs.config import EnvConfig
 from erlcli.envs.torch_env import TorchEnv
@@ -20,6 +22,7 @@ from erlcli.envs.vecenv import make_vec_env
 from erlcli.errors import EnvError, RecipeError
 
 N = 4
+needs_compiler = pytest.mark.skipif(cxx() is None, reason="no C++ compiler here")
 
 
 class Counter(TorchEnv):
@@ -158,6 +161,69 @@ def test_a_look_is_found():
     assert __file__ in watch.found[0].where
 
 
+@pytest.fixture(scope="module")
+def compiled_chasing(tmp_path_factory):
+    """Point chasing, whose dynamics draw, as machine code and as it is; and what the compiler told."""
+    told = []
+    compiler = Compiler(tmp_path_factory.mktemp("libraries"), lambda name, reason: told.append((name, reason)))
+    config = EnvConfig("torch/PointChasing-v0", "torch", N, max_episode_steps=12)
+    env, plain = TorchVecEnv(config, compiler=compiler), TorchVecEnv(config)
+    env.reset(0)
+    env.step(torch.zeros(N, 2))
+    return env, plain, told
+
+
+@needs_compiler
+def test_a_compiled_step_is_the_same_with_the_same_draws(compiled_chasing):
+    env, plain, told = compiled_chasing
+    assert told[0] == ("env step", None)
+    source = torch.Generator().manual_seed(1)
+    torch.testing.assert_close(env.reset(5), plain.reset(5))
+    for t in range(1, 40):
+        action = torch.rand(N, 2, generator=source) * 2 - 1
+        ours, theirs = env.step(action), plain.step(action)
+        for name in ("obs", "reward", "next_obs"):
+            torch.testing.assert_close(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=1e-4)
+        assert torch.equal(ours.terminated, theirs.terminated)
+        assert torch.equal(ours.truncated, theirs.truncated) and bool(ours.truncated.all()) == (t % 12 == 0)
+    env.verify()
+
+
+@needs_compiler
+def test_a_compiled_step_notes_what_is_not_finite(compiled_chasing):
+    env, _, _ = compiled_chasing
+    env.reset(6)
+    env._state[0][2] = torch.nan
+    env.step(torch.zeros(N, 2))
+    with pytest.raises(EnvError, match=r"environment 2 of 4 .*NaN or infinite"):
+        env.verify()
+    env.reset(7)
+    env.step(torch.zeros(N, 2))
+    env.verify()
+
+
+def test_code_of_others_is_not_compiled(tmp_path):
+    told = []
+    compiler = Compiler(tmp_path / "libraries", lambda name, reason: told.append((name, reason)))
+    env = TorchVecEnv(EnvConfig("counter_envs:Counter", "torch", N), compiler=compiler)
+    env.reset(0)
+    env.step(actions(True, True, True, True))
+    assert [name for name, _ in told] == ["env step"] and "outside of erl" in told[0][1]
+    assert not (tmp_path / "libraries").exists()
+
+
+def test_draws_that_are_given_come_in_the_place_of_new_ones():
+    env = vec().env
+    asked = env.asks(lambda: (env.uniform(1.0, 2.0, 3), env.normal()))
+    assert [(draw.shape, draw.bounds) for draw in asked] == [((N, 3), (1.0, 2.0)), ((N,), None)]
+    env.generator.manual_seed(4)
+    numbers = [draw.make(env.generator) for draw in asked]
+    env.give(numbers)
+    assert env.uniform(1.0, 2.0, 3) is numbers[0] and env.normal() is numbers[1]
+    env.generator.manual_seed(4)
+    assert torch.equal(env.uniform(1.0, 2.0, 3), numbers[0]) and torch.equal(env.normal(), numbers[1])
+
+
 def test_what_is_not_finite_is_noted_and_told_when_asked():
     env = vec(kwargs={"fault": "nan"})
     env.reset(7)
@@ -215,7 +281,7 @@ def test_what_it_cannot_do_is_refused(settings, words):
 
 
 def test_other_environments_are_refused():
-    for env_id in ("CartPole-v1", f"{__name__}:EnvConfig"):
+    for env_id in ("Acrobot-v1", f"{__name__}:EnvConfig"):
         with pytest.raises(RecipeError, match="torch can't step"):
             TorchVecEnv(EnvConfig(env_id.replace(__name__, "counter_envs"), "torch", 1))
 
