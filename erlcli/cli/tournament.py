@@ -115,14 +115,16 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     from erlcli.recipe.tournament import load_tournament
     from erlcli.tournament.evolve import founder
     from erlcli.tournament.ledger import Ledger
+    from erlcli.tournament.members import uncompiled
     from erlcli.tournament.session import HEADER
 
     found = load_tournament(reference, overrides)
     founder(Ledger(), found, founding=True)  # a space that fits nothing is told now
-    backend, why = backend_of(found.base)
+    base = uncompiled(found.base)
+    backend, why = backend_of(base)
     if found.base.env.backend == "auto" and any(key.startswith("env.") for key in found.space.all_keys()):
         backend, why = "auto", "tournament.search has keys of [env]: chosen for each member"
-    found = dataclasses.replace(found, base=resolve(found.base, backend))
+    found = dataclasses.replace(found, base=resolve(base, backend))
     layout = background.place(reference, name, run_dir)
     with background.making(layout):
         layout.root.mkdir(parents=True, exist_ok=True)

@@ -79,7 +79,8 @@ class EpisodeTracker:
         ended = rollout.terminated | rollout.truncated if game is None else game.over & valid
         reward = rollout.reward if game is None else game.reward
         steps = torch.stack([reward.masked_fill(~valid, 0.0).to(torch.float64), valid.to(torch.float64)])  # (2, T, N)
-        if self._collective.world_size == 1 and ended.device.type == "cpu" and not bool(ended.any()):
+        # Rollouts of environments on the host may be looked at.
+        if rollout.unsure is not None and self._collective.world_size == 1 and not bool(ended.any()):
             self._open += steps.sum(1)
             return
         time = torch.arange(len(reward), device=reward.device).unsqueeze(1)

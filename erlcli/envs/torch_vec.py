@@ -101,6 +101,7 @@ class TorchVecEnv:
         self.env.generator.manual_seed(self._seed)
         self._age.zero_()
         self._health.zero_()
+        self.env.give(())
         try:
             for place, value in zip(self._state, self.env.initial(), strict=True):
                 place.copy_(value)

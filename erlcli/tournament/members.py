@@ -31,6 +31,13 @@ COPIES = 3  # attempts at a checkpoint whose files go meanwhile
 STEPS_DIGITS = 12  # names of checkpoints sort as text
 
 
+def uncompiled(recipe: AnyRecipe) -> AnyRecipe:
+    """A recipe of a tournament, which compiles only if it says so: members that differ would do it one by one."""
+    if recipe.engine.compile != "auto":
+        return recipe
+    return recipe.model_copy(update={"engine": recipe.engine.model_copy(update={"compile": "off"})})
+
+
 class Store(ABC):
     """Where the members' files are."""
 
@@ -141,9 +148,7 @@ class MemberStore(Store):
         forget(source, target)
 
     def _recipe(self, member: Member) -> AnyRecipe:
-        recipe = self.recipe.member(member.parameters, member.seed or 0)
-        if recipe.engine.compile == "auto":  # members that differ in more than schedules would compile one by one
-            recipe = recipe.model_copy(update={"engine": recipe.engine.model_copy(update={"compile": "off"})})
+        recipe = uncompiled(self.recipe.member(member.parameters, member.seed or 0))
         return resolve(recipe, backend_of(recipe)[0])  # which may depend on what was drawn
 
     def _checkpoint(self, member: str, steps: int | None = None) -> Path:

@@ -11,6 +11,8 @@ import time
 import psutil
 import pytest
 
+from erlcli.cli.tournament import create
+from erlcli.recipe.tournament import load_tournament
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import is_owned
@@ -194,6 +196,12 @@ def test_a_directory_that_is_taken(tmp_path):
     done = erl("tournament", "tournament_cartpole", "--slots", 1, "--run-dir", tmp_path)
     assert done.returncode == 2
     assert "is not empty" in done.stderr
+
+
+@pytest.mark.parametrize(("wanted", "found"), [([], "off"), (["engine.compile=on"], "on")])
+def test_a_long_budget_is_no_reason_to_compile_each_member(tmp_path, wanted, found):
+    layout = create("tournament_cartpole", ["train.total_steps=1_000_000_000", *wanted], None, tmp_path / "run")
+    assert load_tournament(layout.recipe).base.engine.compile == found
 
 
 def test_a_space_that_fits_nothing_is_told_before_anything_is_made(tmp_path):

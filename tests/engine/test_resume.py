@@ -253,4 +253,4 @@ def test_plan_counts_iterations(tmp_path):
     recipe = load(tmp_path / "recipe.toml")
     assert Plan.of(recipe) == Plan(log=1, snapshot=25, checkpoint=10)
     long = load(tmp_path / "recipe.toml", ["train.total_steps=12_800_000", 'eval.every_steps="auto"'])
-    assert Plan.of(long).log == 5 and Plan.of(long).snapshot == 2_000
+    assert Plan.of(long).log == 20 and Plan.of(long).snapshot == 2_000
