@@ -22,7 +22,8 @@ ROUNDED = 'engine.precision="bf16"'  # of recipes with images, where the process
 COMPILED = ['engine.compile="on"']  # also where the shipped budget is too small for that to pay at a first run
 EXPLAINED = (
     "The limits are what the ratio would be if acting and learning cost nothing, and if learning cost no more than its "
-    "matrix products and convolutions."
+    "matrix products and convolutions. CartPole, MountainCarContinuous and Pendulum are stepped as machine code here, "
+    "by the torch environments that have gymnasium's dynamics."
 )
 RECIPES = (
     "cartpole_a2c", "lunarlander_a2c", "bipedal_a2c", "acrobot_ppo", "mountaincar_continuous_ppo", "pendulum_ppo",

@@ -19,6 +19,10 @@ RECIPES = {"cartpole": "cartpole_ppo", "lunarlander": "lunarlander_continuous_pp
 GYMNASIUM = ("the same on gymnasium's envs", ['env.backend="gymnasium"'])
 WORKERS = ("the same with 2 workers", ["engine.workers=2"])
 LAG = ("and a lag of one rollout", ["engine.workers=2", "engine.lag=1"])
+EXPLAINED = (
+    "CartPole is stepped as machine code unless another backend is named: by the torch environment that has "
+    "gymnasium's dynamics."
+)
 VARIANTS = {"cartpole": [GYMNASIUM], "lunarlander": [GYMNASIUM, WORKERS, LAG], "bipedal": [WORKERS, LAG]}
 
 
@@ -63,7 +67,7 @@ def section(settings: Settings) -> str:
             same = found[words]
             rows.append([words, spread(same), "", ratio(same, theirs), f"and `{shlex.join(flags(more))}`"])
     head = ["steps/s", "erl", "Stable-Baselines3", "ratio of medians", "command"]
-    return table(head, rows + shipped(settings))
+    return f"{EXPLAINED}\n\n{table(head, rows + shipped(settings))}"
 
 
 def measure(task: str, python: Path | None, settings: Settings) -> dict[str, list[float]]:

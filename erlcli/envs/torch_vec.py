@@ -31,6 +31,7 @@ from erlcli.envs.config import EnvConfig, torch_refusal
 from erlcli.envs.position import PositionLog
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.envs.torch_check import check_methods, some_units
+from erlcli.envs.torch_env import Draw
 from erlcli.envs.torch_find import make_torch_env
 from erlcli.errors import EnvError, RecipeError
 
@@ -71,7 +72,7 @@ class TorchVecEnv:
         )
         self._map = ActionMap(self.spec.action).to(self.env.device)
         first = check_methods(self.env, self.spec, config.id)
-        self._state = tuple(torch.empty_like(tensor) for tensor in first)  # (N, ...) each, at the same place for ever
+        self._state = tuple(tensor.clone() for tensor in first)  # (N, ...) each, at the same place for ever
         self._masks = [(config.num_envs, *[1] * (tensor.ndim - 1)) for tensor in first]  # shapes that broadcast
         self._age = torch.zeros(config.num_envs, dtype=torch.int64, device=self.env.device)  # steps of open episodes
         self._always = torch.ones(config.num_envs, dtype=torch.bool, device=self.env.device)
@@ -81,9 +82,18 @@ class TorchVecEnv:
         self._seed = self._steps = 0
         compiler = compiler or Compiler()
         self._run = compiler.compile("env step", TorchVecEnv._advance, (_sources(),), refusal=self._refusal())
-        # An env that is not capturable may draw now this, now that.
+        self._draws = self._asked()
+
+    @torch.no_grad()
+    def _asked(self) -> tuple[Draw, ...]:
+        """What a step draws, to be given to it; nothing where it may be now this, now that."""
+        if not self.env.capturable:
+            return ()
         units = some_units(self.spec)
-        self._draws = self.env.asks(lambda: self._advance(units, ())) if self.env.capturable else ()
+        try:
+            return self.env.asks(lambda: self._advance(units, ()))
+        except Exception as error:
+            raise self._failure("step", error) from error
 
     def _refusal(self) -> str | None:
         """Why a step can't be machine code; None if it can."""

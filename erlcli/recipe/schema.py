@@ -80,8 +80,9 @@ class EnvSection(Section):
     backend: Literal["auto", "gymnasium", "envpool", "torch"] = Field(
         "auto",
         description="torch steps all copies as tensors on train.device: ids in torch/ and subclasses of TorchEnv, for "
-        "which auto takes it. For others auto takes envpool where it is installed and knows the id, else gymnasium, "
-        "which evaluates both.",
+        "which auto takes it; also gymnasium's CartPole-v1, MountainCarContinuous-v0 and Pendulum-v1, for which auto "
+        "takes it in runs that compile acting. For others auto takes envpool where it is installed and knows the id, "
+        "else gymnasium, which evaluates all ids of its own.",
     )
     num_envs: int = Field(
         8, ge=1, le=65536, description="Environments stepped together, over all learners and workers."

@@ -286,6 +286,26 @@ def test_other_environments_are_refused():
             TorchVecEnv(EnvConfig(env_id.replace(__name__, "counter_envs"), "torch", 1))
 
 
+class Table(Counter):
+    """Looks something up by its state, which has to be one that it gave."""
+
+    def initial(self):
+        return torch.zeros(self.num_envs, dtype=torch.int64), torch.zeros(self.num_envs)
+
+    def dynamics(self, state, action):
+        place, count = state
+        reward = torch.arange(3.0)[place]
+        return ((place + 1) % 3, count), reward, count > 0
+
+
+def test_states_are_always_some_that_the_env_gave():
+    for _ in range(20):
+        torch.full((N,), 2**40)  # what new memory may hold
+        env = vec(name="Table")
+    env.reset(0)
+    assert [float(env.step(actions(*[True] * N)).reward[0]) for _ in range(3)] == [0.0, 1.0, 2.0]
+
+
 class Scalar(Counter):
     """Observations of one number without an axis."""
 
