@@ -72,7 +72,6 @@ class A2C(OnPolicyAlgorithm):
             order = torch.arange(len(recurrence.sequences.begin), device=self.device)
             (batch,) = minibatches(batch, 1, order, recurrence)
         (parts,) = self._step(self, batch)
-        self.update_statistics(rollout)
         policy_loss, value_loss, entropy = parts.unbind()
         metrics: dict[str, float | Tensor] = {
             "loss/policy": policy_loss,

@@ -140,7 +140,7 @@ class OffPolicyAlgorithm(Algorithm):
         learning_rate = self.config.learning_rate(progress)
         self.learning_rate.fill_(learning_rate)
         metrics = self._learn(due)
-        self.policy.update_normalizer(rollout, self.collective)
+        self.policy.update_normalizer(rollout.obs[:-1], rollout.unsure, self.collective)
         self.policy.warmup.fill_(self._steps < self.config.warmup_steps)
         metrics |= self.after_rollout(progress if following is None else following)
         metrics |= {

@@ -24,6 +24,7 @@ Dimension letters: T time steps, N environments, B rows of a minibatch, S number
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,9 +46,22 @@ from erlcli.core.schedule import Schedule
 from erlcli.core.sde import LatentNoisePolicy
 from erlcli.core.seeding import generator
 from erlcli.core.sequences import Sequences, restarts
-from erlcli.core.types import Box, Rollout
+from erlcli.core.types import Box, FinalObs, Rollout, Start
 
 MOST_STEPS = 1000  # gradient steps in one graph, some hundred kernels each: beyond, it costs more memory than time
+# Machine code estimates rollouts of so few steps, each of which is code of its own, and where there are so few gradient
+# steps a rollout that a run which is long enough to compile these has many rollouts.
+SHORT, FEW_UPDATES = 32, 2
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the environments said of each step, (T, N) each; see `Rollout`."""
+
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
 
 
 @dataclass(frozen=True)
@@ -100,6 +114,11 @@ class OnPolicyAlgorithm(Algorithm):
         self.generator = generator(context.seed, "learner", device=self.device)
         self.learning_rate = Optimizer.scalar(self.device)
         self.entropy_coef = torch.zeros((), device=self.device)
+        self._estimate: Callable[..., tuple[Tensor, ...]] = type(self).estimate
+        num_envs = context.spec.num_envs
+        updates = config.gradient_steps(config.rollout_length * num_envs, num_envs)
+        if config.rollout_length <= SHORT and updates <= FEW_UPDATES:
+            self._estimate = context.compiled("estimates", type(self).estimate)
         self._learn = context.graphs.capture("update", self.learn, [self.generator], self.not_captured(config, context))
         self._critic_state: Tensor | None = None  # (N, S) after the last rollout
         if isinstance(self.critic, RecurrentCritic):
@@ -202,27 +221,17 @@ class OnPolicyAlgorithm(Algorithm):
     @torch.no_grad()
     def prepare(self, rollout: Rollout) -> tuple[Batch, Recurrence | None]:
         """Values, advantages and targets of the valid rows."""
-        config = self.config
-        obs = self.policy.prepare(rollout.obs)  # (T + 1, N, ...)
-        begins = restarts(rollout) if rollout.start is not None else None
-        value, following, recurrence = self._values(rollout, obs, begins)
-        reward = rollout.reward
-        if self.reward_normalizer is not None:
-            # The scale of rewards does not touch acting, so it may take in this rollout before it is used.
-            ended = rollout.terminated | rollout.truncated
-            self.reward_normalizer.update(reward, ended, rollout.unsure)
-            reward = self.reward_normalizer(reward)
-        advantage = gae(
-            reward,
-            value,
-            following,
-            rollout.terminated,
-            rollout.truncated,
-            rollout.valid,
-            config.gamma,
-            config.gae_lambda,
-        )
-        returns = advantage + value
+        told = Told(rollout.reward, rollout.terminated, rollout.truncated, rollout.valid)
+        recurrence: Recurrence | None = None
+        if rollout.start is not None:
+            obs = self.policy.prepare(rollout.obs)  # (T + 1, N, ...)
+            value, following, recurrence = self._remembered_values(rollout, obs, rollout.start)
+            advantage, returns = self._advantages(told, value, following, rollout.unsure)
+            self._take_in(rollout.obs, rollout.unsure)
+        elif len(rollout.final_obs.obs):  # as many as there happen to be
+            obs, value, advantage, returns = self.estimate(rollout.obs, rollout.final_obs, None, told)
+        else:
+            obs, value, advantage, returns = self._estimate(self, rollout.obs, None, rollout.next_obs, told)
         batch = Batch(
             obs[:-1].flatten(0, 1),
             rollout.action.flatten(0, 1),
@@ -236,30 +245,70 @@ class OnPolicyAlgorithm(Algorithm):
             batch = batch.rows(recurrence.sequences.rows)
         elif rollout.unsure is not None and not bool(rollout.valid.all()):
             batch = batch.rows(rollout.valid.flatten().nonzero().squeeze(-1))
-        if config.normalize_advantage:
-            std, mean = self.collective.std_mean(batch.advantage)
-            batch.advantage.sub_(mean).div_(std + 1e-8)
         return batch, recurrence
 
-    def _values(self, rollout: Rollout, obs: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor, Recurrence | None]:
-        """V (T, N) of the observations acted upon and (T, N) of what really followed."""
+    @torch.no_grad()
+    def estimate(self, obs: Tensor, finals: FinalObs | None, next_obs: Tensor | None, told: Told) -> tuple[Tensor, ...]:
+        """Values and advantages of a policy without a memory.
+
+        Args:
+            obs: (T + 1, N, *obs).
+            finals: `Rollout.final_obs`; None where there are none.
+            next_obs: (T, N, *obs), see `Rollout`.
+            told: what the environments said.
+
+        Returns:
+            (T + 1, N, ...) prepared observations, and (T, N) values, advantages and returns.
+        """
+        prepared = self.policy.prepare(obs)
+        if next_obs is not None:
+            value, following = self._values(prepared[:-1]), self._values(self.policy.prepare(next_obs))
+        else:
+            values = self._values(prepared)
+            value, following = values[:-1], values[1:]
+            if finals is not None:
+                following = next_values(values, finals, self._values(self.policy.prepare(finals.obs)))
+        unsure = told.valid if next_obs is None else None
+        advantage, returns = self._advantages(told, value, following, unsure)
+        self._take_in(obs, unsure)
+        return prepared, value, advantage, returns
+
+    def _values(self, prepared: Tensor) -> Tensor:
+        """V (...) of prepared observations (..., F)."""
+        value: Tensor = self.critic(self.policy.trunk(prepared) if self.shared else prepared)
+        return value
+
+    def _advantages(self, told: Told, value: Tensor, following: Tensor, unsure: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Advantages (T, N), which may be normalised, and targets of the critic (T, N); see `gae`."""
+        config, reward = self.config, told.reward
+        if self.reward_normalizer is not None:
+            # The scale of rewards does not touch acting, so it may take in this rollout before it is used.
+            self.reward_normalizer.update(reward, told.terminated | told.truncated, unsure)
+            reward = self.reward_normalizer(reward)
+        advantage = gae(
+            reward,
+            value,
+            following,
+            told.terminated,
+            told.truncated,
+            told.valid,
+            config.gamma,
+            config.gae_lambda,
+        )
+        returns = advantage + value
+        if config.normalize_advantage:
+            std, mean = self.collective.std_mean(advantage.flatten(), None if unsure is None else unsure.flatten())
+            advantage.sub_(mean).div_(std + 1e-8)
+        return advantage, returns
+
+    def _remembered_values(self, rollout: Rollout, obs: Tensor, start: Start) -> tuple[Tensor, Tensor, Recurrence]:
+        """V (T, N) of the observations acted upon, and of what really followed, with memories; and these."""
         critic, last = self.critic, rollout.final_obs.obs if rollout.next_obs is None else rollout.next_obs
-        if begins is None or rollout.start is None or not isinstance(critic, RecurrentCritic):
-
-            def values(prepared: Tensor) -> Tensor:
-                found: Tensor = critic(self.policy.trunk(prepared) if self.shared else prepared)
-                return found
-
-            if rollout.next_obs is not None:
-                return values(obs[:-1]), values(self.policy.prepare(last)), None
-            value = values(obs)
-            if not len(last):
-                return value[:-1], value[1:], None
-            return value[:-1], next_values(value, rollout.final_obs, values(self.policy.prepare(last))), None
         final = self.policy.prepare(last)
-        if self._critic_state is None or self.policy.memory is None:
-            raise TypeError("a recurrent critic goes with a recurrent policy")
-        state = self._critic_state.masked_fill(rollout.start.fresh.unsqueeze(-1), 0.0)
+        if not isinstance(critic, RecurrentCritic) or self._critic_state is None:
+            raise TypeError("a recurrent policy goes with a recurrent critic")
+        begins = restarts(rollout)
+        state = self._critic_state.masked_fill(start.fresh.unsqueeze(-1), 0.0)
         value, states = critic.over_time(obs, state, begins)  # (T + 1, N), (T + 1, N, S)
         if rollout.next_obs is not None:
             rows = critic.after(final.flatten(0, 1), states[:-1].flatten(0, 1))
@@ -288,9 +337,9 @@ class OnPolicyAlgorithm(Algorithm):
         goes_on = sequences.goes_on.unsqueeze(-1)
         return Recurrence(sequences, actor[place] * goes_on, critic[place] * goes_on)
 
-    def update_statistics(self, rollout: Rollout) -> None:
-        """Take in the observations; after the losses of the rollout, or its ratios would not start at 1."""
-        self.policy.update_normalizer(rollout, self.collective)
+    def _take_in(self, obs: Tensor, valid: Tensor | None) -> None:
+        """Put observations (T + 1, N, *obs) into the statistics, once they are prepared by those that were acted by."""
+        self.policy.update_normalizer(obs[:-1], valid, self.collective)
 
     def restart(self, seed: int) -> None:
         """See `Algorithm.restart`."""

@@ -121,7 +121,6 @@ class PPO(OnPolicyAlgorithm):
             updates += steps
             if config.target_kl is not None and sums[KL] / steps > 1.5 * config.target_kl:
                 break
-        self.update_statistics(rollout)
         metrics: dict[str, float | Tensor] = dict(zip(METRICS, (sums / steps).unbind(), strict=True))
         metrics |= {
             "policy/epochs": epochs,

@@ -114,7 +114,7 @@ class PQN(Algorithm):
                 sums += parts
         self.optimizer.count(config.epochs * minibatches)
         self.optimizer.check_finite()
-        self.policy.update_normalizer(rollout, self.collective)
+        self.policy.update_normalizer(rollout.obs[:-1], rollout.unsure, self.collective)
         loss_mean, q_mean = (sums / (config.epochs * minibatches)).unbind()
         return metrics | {
             "loss/critic": loss_mean,

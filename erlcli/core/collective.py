@@ -53,18 +53,29 @@ class Collective:
         """Give all members the first one's `tensor`, in place."""
         return tensor
 
-    def moments(self, samples: Tensor) -> tuple[int, Tensor, Tensor]:
-        """Number, mean and population variance (*shape) of the samples (B, *shape) of all members together.
+    def moments(self, samples: Tensor, valid: Tensor | None = None) -> tuple[int | Tensor, Tensor, Tensor]:
+        """Number, mean and population variance (*shape) of the samples of all members together.
 
-        Without any sample mean and variance are zeros.
+        Args:
+            samples: (B, *shape) floats.
+            valid: (B,) bool, those that count; None where all do. They are not picked but masked, so that it may be
+                compiled.
+
+        Returns:
+            Without any sample mean and variance are zeros.
         """
+        if valid is not None:
+            return _masked_moments(samples, valid)
         if not len(samples):
             return 0, samples.new_zeros(samples.shape[1:]), samples.new_zeros(samples.shape[1:])
         variance, mean = torch.var_mean(samples, dim=0, correction=0)
         return len(samples), mean, variance
 
-    def std_mean(self, samples: Tensor) -> tuple[Tensor, Tensor]:
-        """Population standard deviation and mean of the samples (B,) of all members together."""
+    def std_mean(self, samples: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Population standard deviation and mean of samples (B,), as `moments` takes them."""
+        if valid is not None:
+            _, mean, variance = _masked_moments(samples, valid)
+            return variance.sqrt(), mean
         std, mean = torch.std_mean(samples, correction=0)
         return std, mean
 
@@ -80,6 +91,14 @@ class Collective:
         """
         counts: list[int] = self.gather(rows)
         return min(min(counts), max(1, round(sum(counts) / batch_size)))
+
+
+def _masked_moments(samples: Tensor, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    counts = valid.view(-1, *(1,) * (samples.ndim - 1))
+    count = valid.sum()
+    divisor = count.clamp(min=1)
+    mean = torch.where(counts, samples, 0.0).sum(0) / divisor
+    return count, mean, torch.where(counts, samples - mean, 0.0).square().sum(0) / divisor
 
 
 ALONE = Collective()

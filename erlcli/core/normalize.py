@@ -1,9 +1,9 @@
 """Running statistics of observations and returns.
 
-Statistics live in buffers: of the policy for observations (they change acting, and an exported policy carries them),
-of the learner for rewards. Only learners update them, and only after the losses of a rollout are done, or PPO's
-probability ratio would not start at 1. Evaluation never touches them. Several learners pool what each has seen of a
-rollout, so that all hold the statistics of one that has seen everything.
+Statistics live in buffers: of the policy for observations (they change acting, and an exported policy carries them), of
+the learner for rewards. Only learners update them, and only once what is learnt from a rollout is prepared by those
+that it was acted by, or PPO's probability ratio would not start at 1. Evaluation never touches them. Several learners
+pool what each has seen of a rollout, so that all hold the statistics of one that has seen everything.
 
 Dimension letters: T time steps, N environments, B batch.
 """
@@ -56,12 +56,10 @@ class RunningMoments(nn.Module):
         self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
 
     @torch.no_grad()
-    def update(self, batch: Tensor, collective: Collective = ALONE) -> None:
-        """Take in (B, *shape) samples, and those of the other learners."""
-        added, batch_mean, batch_var = collective.moments(batch.to(torch.float64))
-        if added == 0:
-            return
-        share = added / self.count.add_(added)
+    def update(self, batch: Tensor, collective: Collective = ALONE, valid: Tensor | None = None) -> None:
+        """Take in (B, *shape) samples, and those of the other learners; all, or those that are `valid` (B,)."""
+        added, batch_mean, batch_var = collective.moments(batch.to(torch.float64), valid)
+        share = added / self.count.add_(added).clamp(min=1)
         shift = batch_mean - self.mean
         self.mean.addcmul_(shift, share)
         self.var.lerp_(torch.addcmul(batch_var, shift * shift, 1.0 - share), share)
@@ -90,9 +88,9 @@ class ObsNormalizer(nn.Module):
         return ((obs - self.shift) * self.scale).clamp(-self.clip, self.clip)
 
     @torch.no_grad()
-    def update(self, obs: Tensor, collective: Collective = ALONE) -> None:
-        """Take in (B, *shape) observations, and those of the other learners."""
-        self.moments.update(obs, collective)
+    def update(self, obs: Tensor, collective: Collective = ALONE, valid: Tensor | None = None) -> None:
+        """Take in (B, *shape) observations, and those of the other learners; all, or those that are `valid` (B,)."""
+        self.moments.update(obs, collective, valid)
         self.shift.copy_(self.moments.mean)
         self.scale.copy_((self.moments.var + EPSILON).rsqrt())
 
@@ -134,7 +132,7 @@ class RewardNormalizer(nn.Module):
         first = torch.ones_like(keep[:1])  # `carry` has been multiplied by what the step before it kept
         returns = running(reward, torch.cat([first, keep[:-1]]), self.carry)
         self.carry.copy_(returns[-1] * keep[-1])
-        self.moments.update(returns.flatten() if valid is None else returns[valid], self.collective)
+        self.moments.update(returns.flatten(), self.collective, None if valid is None else valid.flatten())
 
     @torch.no_grad()
     def restart(self) -> None:

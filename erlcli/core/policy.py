@@ -23,7 +23,7 @@ from erlcli.core.memory import Memory
 from erlcli.core.networks import mlp
 from erlcli.core.normalize import ObsNormalizer
 from erlcli.core.packing import vector, vector_size
-from erlcli.core.types import Box, Rollout
+from erlcli.core.types import Box
 
 
 class Policy(nn.Module, ABC):
@@ -157,13 +157,17 @@ class VectorPolicy(Policy):
         floats.copy_(normalizer(floats))
         return obs
 
-    def update_normalizer(self, rollout: Rollout, collective: Collective) -> None:
-        """Take the observations of a rollout, of all learners, into the running statistics, where there are any."""
+    def update_normalizer(self, obs: Tensor, valid: Tensor | None, collective: Collective) -> None:
+        """Take what was seen, by all learners, into the running statistics, where there are any.
+
+        Args:
+            obs: (T, N, *obs).
+            valid: (T, N) bool, what counts; None where everything does.
+            collective: the group of learners.
+        """
         if self.normalizer is not None:
-            seen = rollout.obs[:-1]
-            seen = vector(seen, self.floats) if self.raw else seen
-            known = seen.flatten(0, 1) if rollout.unsure is None else seen[rollout.unsure]
-            self.normalizer.update(known, collective)
+            seen = vector(obs, self.floats) if self.raw else obs
+            self.normalizer.update(seen.flatten(0, 1), collective, None if valid is None else valid.flatten())
 
 
 class ActorPolicy(VectorPolicy):

@@ -98,9 +98,9 @@ class ProcessGroup(Collective):
         wait(group.broadcast([whole], options))
         return tensor if whole is tensor else tensor.copy_(whole)
 
-    def moments(self, samples: Tensor) -> tuple[int, Tensor, Tensor]:
+    def moments(self, samples: Tensor, valid: Tensor | None = None) -> tuple[int | Tensor, Tensor, Tensor]:
         """See `Collective.moments`; exact but for rounding in the precision of the samples."""
-        count, mean, variance = super().moments(samples)
+        count, mean, variance = super().moments(samples, valid)
         size = mean.numel()
         rows = samples.new_zeros(self.world_size, 1 + 2 * size, dtype=torch.float64)
         rows[self.rank, 0] = count
@@ -110,9 +110,9 @@ class ProcessGroup(Collective):
         total, mean_of_all, variance_of_all = pool(rows[:, 0], means, variances)
         return int(total), mean_of_all.to(samples.dtype), variance_of_all.to(samples.dtype)
 
-    def std_mean(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+    def std_mean(self, samples: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """See `Collective.std_mean`."""
-        _, mean, variance = self.moments(samples.to(torch.float64))
+        _, mean, variance = self.moments(samples.to(torch.float64), valid)
         return variance.sqrt().to(samples.dtype), mean.to(samples.dtype)
 
 

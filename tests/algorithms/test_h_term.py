@@ -140,6 +140,7 @@ def test_ppo_adds_the_term_to_the_loss_of_each_minibatch():
     by_hand = make("ppo", ON, NormalizeConfig(obs=True), **settings)
     by_hand.h_term.add(make_rollout(0))
     by_hand.h_term.restart(5)
+    by_hand.prepare(make_rollout(1))  # takes in its observations
     by_hand.h_term.add(make_rollout(1))
     windows = by_hand.h_term.draw(by_hand.h_term._block)
     obs, action, gain = windows.obs[-1], windows.action[-1], windows.gain[-1]

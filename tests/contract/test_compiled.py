@@ -78,6 +78,24 @@ def test_it_learns_what_it_learns_without(name, make_run, tmp_path):
 
 @needs_compiler
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", ["gymnasium", "envpool", "torch"])
+def test_estimates_of_short_rollouts_are_what_they_are_without(backend, make_run, tmp_path):
+    """Whichever way an environment tells of an episode's end: last observations apart, a step more, or all of both."""
+    if backend == "envpool":
+        pytest.importorskip("envpool")
+    told = {}
+    settings = {**SETTINGS, "rollout_length": 8, "normalize_advantage": True}
+    run = make_run("a2c", "CartPole-v1", algorithm=settings, normalize={"obs": True, "reward": True},
+                   env={"backend": backend})  # fmt: skip
+    plain, compiled, metrics = pair(run, 20, tmp_path / "cache", told)
+    assert told == {"gradient step": None, "estimates": None}
+    assert_alike(plain, compiled, metrics)
+    assert torch.equal(plain.reward_normalizer.moments.count, compiled.reward_normalizer.moments.count)
+    assert plain.reward_normalizer.moments.count > 20 * 8 * 7  # most rows of most rollouts
+
+
+@needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ppo", "td3", "sac"])
 def test_with_the_h_term_it_learns_what_it_learns_without(name, make_run, tmp_path):
     told = {}

@@ -28,6 +28,19 @@ def test_moments_equal_numpy_over_ragged_batches(shape, draws):
         np.testing.assert_allclose(moments.var.numpy(), everything.var(0), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_rows_that_do_not_count_are_as_if_they_were_not_there(shape, draws):
+    masked, picked = RunningMoments(shape), RunningMoments(shape)
+    for batch in batches(draws, shape):
+        valid = torch.rand(len(batch), generator=draws) < 0.5
+        picked.update(batch[valid])
+        batch[~valid] = torch.nan
+        masked.update(batch, valid=valid)
+        for found, wanted in zip(masked.buffers(), picked.buffers(), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    assert 0 < masked.count < sum(RAGGED)
+
+
 def test_moments_of_nothing_are_those_of_a_standard_variable():
     moments = RunningMoments((2,))
     moments.update(torch.zeros(0, 2))

@@ -65,6 +65,22 @@ def test_moments_are_those_of_all_samples(together, cut, draws):
         torch.testing.assert_close(mean, flat.mean())
 
 
+def test_moments_of_what_counts(together, draws):
+    samples = torch.randn(2, 10, 3, generator=draws, dtype=torch.float64) * 5 + 100
+    valid = torch.rand(2, 10, generator=draws) < 0.4
+    for count, mean, variance in together(lambda group: group.moments(samples[group.rank], valid[group.rank])):
+        assert count == valid.sum()
+        torch.testing.assert_close(mean, samples[valid].mean(0), rtol=1e-12, atol=0)
+        torch.testing.assert_close(variance, samples[valid].var(0, correction=0), rtol=1e-9, atol=0)
+    flat = samples[..., 0].float()
+    for std, mean in [
+        *together(lambda group: group.std_mean(flat[group.rank], valid[group.rank])),
+        Collective().std_mean(flat.flatten(), valid.flatten()),
+    ]:
+        torch.testing.assert_close(std, flat[valid].std(correction=0))
+        torch.testing.assert_close(mean, flat[valid].mean())
+
+
 def test_moments_of_nothing(together):
     for count, mean, variance in together(lambda group: group.moments(torch.zeros(0, 2))):
         assert (count, mean.tolist(), variance.tolist()) == (0, [0.0, 0.0], [0.0, 0.0])
