@@ -1,8 +1,8 @@
 """Envpool without the families of environments that nobody asked for.
 
 `import envpool` registers all of its seventeen families, and one of them draws with matplotlib: more than a second of
-every process that steps environments. The module that does so is kept out until an id is wanted that those registered
-here don't have.
+every process that steps environments. Families are registered one by one until one has the id that is wanted, and the
+module that registers all of them comes last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FAMILIES = ("classic_control", "box2d", "mujoco.gym", "atari")  # those of `conf
 
 
 def load() -> Any:  # noqa: ANN401 - a module without types
-    """The package, with these families.
+    """The package, which knows no environment until `knows` is asked for it.
 
     Raises:
         ImportError: it is not installed, or can't be imported here.
@@ -27,9 +27,6 @@ def load() -> Any:  # noqa: ANN401 - a module without types
         sys.modules[ENTRY] = ModuleType(ENTRY)
         try:
             envpool = importlib.import_module("envpool")
-            for family in FAMILIES:
-                with contextlib.suppress(ModuleNotFoundError):  # a version that has it elsewhere: see `knows`
-                    importlib.import_module(f"envpool.{family}.registration")
         finally:
             del sys.modules[ENTRY]
         if hasattr(envpool, "entry"):
@@ -38,8 +35,10 @@ def load() -> Any:  # noqa: ANN401 - a module without types
 
 
 def knows(envpool: Any, env_id: str) -> bool:  # noqa: ANN401
-    """Whether it has an environment, among all of its families."""
-    if env_id not in envpool.list_all_envs():
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(ENTRY)
+    """Whether it has an environment, which can be made from then on."""
+    for module in (*(f"envpool.{family}.registration" for family in FAMILIES), ENTRY):
+        if env_id in envpool.list_all_envs():
+            return True
+        with contextlib.suppress(ModuleNotFoundError):  # a version that has a family elsewhere: the last one has all
+            importlib.import_module(module)
     return env_id in envpool.list_all_envs()

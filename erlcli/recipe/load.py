@@ -111,11 +111,11 @@ def validate(data: dict[str, Any], source: str) -> AnyRecipe:
 
 
 def _algorithm_config(data: dict[str, Any], source: str) -> type[AlgorithmConfig]:
-    known = registry.configs()
     section = data.get("algorithm")
     name = section.get("name") if isinstance(section, dict) else None
-    if isinstance(name, str) and name in known:
-        return known[name]
+    if isinstance(name, str) and (model := registry.config_of(name)) is not None:
+        return model
+    known = registry.configs()
     if section is None:
         recipe = schema_of(AnyRecipe)
         for key in data:
