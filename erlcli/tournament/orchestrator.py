@@ -18,10 +18,10 @@ from erlcli.errors import DamagedError, ErlError
 from erlcli.recipe.tournament import TournamentRecipe
 from erlcli.runs import control
 from erlcli.runs.journal import FILE
-from erlcli.runs.jsonl import Row, write_json
+from erlcli.runs.jsonl import Row, read_json, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament import board, evolve
-from erlcli.tournament.backends.base import Backend, Order, Report
+from erlcli.tournament.backends.base import LEAVE_SECONDS, Backend, Order, Report
 from erlcli.tournament.draws import derive
 from erlcli.tournament.evolve import Task
 from erlcli.tournament.journal import JournalWriter
@@ -303,18 +303,25 @@ class Orchestrator:
             self.places.answer(row)
         if self._signals.count or self.layout.stop_request.exists():
             self.stopping = True
-            self.stop_all("stopped")
+            request = read_json(self.layout.stop_request) or {}
+            self.stop_all("stopped", float(request.get("seconds", 0.0)))
 
-    def stop_all(self, why: str) -> None:
+    def stop_all(self, why: str, seconds: float = 0.0) -> None:
         """Have every slot save a checkpoint and stop."""
         for slot in self.busy:
-            self.stop(slot, why)
+            self.stop(slot, why, seconds)
 
-    def stop(self, slot: str, why: str) -> None:
-        """Have a slot save a checkpoint and stop, once; `why` is for the journal."""
+    def stop(self, slot: str, why: str, seconds: float = 0.0) -> None:
+        """Have a slot save a checkpoint and stop, once.
+
+        Args:
+            slot: its name.
+            why: for the journal.
+            seconds: that the checkpoint may take, if that is more than it has anyway.
+        """
         if slot not in self._why:
             self._why[slot] = why
-            self.backend.stop(slot)
+            self.backend.stop(slot, max(seconds, LEAVE_SECONDS))
 
     # The end
 

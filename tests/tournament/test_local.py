@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -15,9 +16,12 @@ from erlcli.errors import ErlError
 from erlcli.runs.jsonl import Tail, read, read_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock, is_owned
-from erlcli.tournament.backends.local import LocalBackend
+from erlcli.tournament.backends import local
+from erlcli.tournament.backends.base import Order
+from erlcli.tournament.backends.local import LocalBackend, _Worker
 from erlcli.tournament.ledger import fold
 from erlcli.tournament.session import conduct
+from erlcli.tournament.slots import lay_out
 
 SMALL = [
     "env.backend=gymnasium", "env.num_envs=2", "algorithm.rollout_length=32", "algorithm.batch_size=64",
@@ -279,6 +283,24 @@ def test_a_warm_process_stays_as_it_is(tmp_path):
     fds, threads = zip(*seen[2:], strict=True)
     assert max(fds) - min(fds) <= 6
     assert max(threads) - min(threads) <= 4
+
+
+def test_a_slice_is_waited_for_as_long_as_it_was_given(tmp_path, monkeypatch):
+    layout, now, ended = RunLayout(tmp_path), [1000.0], []
+    layout.create()
+    backend = LocalBackend(layout, -1, 60.0, {})
+    [slot] = lay_out(["cpu:0"], (0,))
+    worker = backend._workers["cpu:0"] = _Worker(slot, SimpleNamespace(pid=os.getpid()), -1, -1)
+    worker.order, worker.heard = Order("m0", str(tmp_path / "m0"), train=True, until_steps=100), now[0]
+    monkeypatch.setattr(local.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(backend, "_send", lambda worker, row: None)
+    monkeypatch.setattr(backend, "_replace", lambda worker, code: ended.append(code) or [])
+    backend.stop("cpu:0", 300.0)
+    now[0] += 299.9
+    assert backend._watch(worker, now[0]) == [] and not ended
+    now[0] += 0.2
+    assert [report.event for report in backend._watch(worker, now[0])] == ["stopped"]
+    assert ended == [None]
 
 
 @pytest.mark.slow

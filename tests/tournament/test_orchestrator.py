@@ -12,9 +12,10 @@ from erlcli.recipe.shipped import find
 from erlcli.recipe.tournament import check_tournament
 from erlcli.runs import control
 from erlcli.runs.journal import fold as fold_board
-from erlcli.runs.jsonl import read
+from erlcli.runs.jsonl import read, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament import evolve
+from erlcli.tournament.backends.base import LEAVE_SECONDS
 from erlcli.tournament.ledger import facts_of, fold
 from erlcli.tournament.orchestrator import Orchestrator
 from erlcli.tournament.simulate import MemoryStore, SimulatedBackend
@@ -514,6 +515,27 @@ def test_a_stop_saves_everything_and_a_resume_ends_it(tmp_path):
     assert tournament.run().state == "finished"
     check(tournament.rows)
     assert tournament.ledger.spent_steps == 40_000
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"), [({}, LEAVE_SECONDS), ({"seconds": 1.0}, LEAVE_SECONDS), ({"seconds": 300.0}, 300.0)]
+)
+def test_slices_get_the_time_for_their_last_checkpoint_that_was_asked_for(asked, given, tmp_path, monkeypatch):
+    tournament, granted = Tournament(tmp_path, recipe(members=4)), []
+    stop = SimulatedBackend.stop
+
+    def spy(backend, slot, seconds):
+        granted.append(seconds)
+        stop(backend, slot, seconds)
+
+    def ask():
+        write_json(tournament.layout.stop_request, {"reason": "user"} | asked)
+        tournament.orchestrator._due["requests"] = 0.0
+
+    monkeypatch.setattr(SimulatedBackend, "stop", spy)
+    tick, _ = at_rows(tournament, 25, ask)
+    assert tournament.run(tick=tick).state == "interrupted"
+    assert granted and set(granted) == {given}
 
 
 def test_a_member_stopped_by_its_user_leaves_the_race(tmp_path):

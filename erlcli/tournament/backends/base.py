@@ -10,6 +10,8 @@ from typing import Literal
 from erlcli.runs.jsonl import Row
 from erlcli.tournament import slots
 
+LEAVE_SECONDS = 20.0  # how long a slice may take for its last checkpoint, where nobody says
+
 
 @dataclass(frozen=True)
 class Order:
@@ -83,8 +85,13 @@ class Backend(ABC):
         """Carry out an order at a slot that is free."""
 
     @abstractmethod
-    def stop(self, slot: str) -> None:
-        """Have the order at a slot end soon, a slice after a checkpoint; `stopped` follows if nothing else does."""
+    def stop(self, slot: str, seconds: float = LEAVE_SECONDS) -> None:
+        """Have the order at a slot end soon, a slice after a checkpoint; `stopped` follows if nothing else does.
+
+        Args:
+            slot: its name.
+            seconds: that the checkpoint may take.
+        """
 
     @abstractmethod
     def poll(self, seconds: float) -> list[Report]:

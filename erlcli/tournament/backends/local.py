@@ -16,10 +16,9 @@ from erlcli.engine.failures import Watch, died, hung, tail_of
 from erlcli.errors import EnvError, RecipeError
 from erlcli.runs.jsonl import Row, decode, encode
 from erlcli.runs.layout import RunLayout
-from erlcli.tournament.backends.base import Backend, Order, Report
+from erlcli.tournament.backends.base import LEAVE_SECONDS, Backend, Order, Report
 from erlcli.tournament.slots import Slot, cores, gpus, lay_out
 
-LEAVE_SECONDS = 20.0  # how long a slice may take for its last checkpoint
 OTHER_SLOTS = "--slots N or --gpus LIST, of erl resume, or of erl scale while it runs"
 STACK_SECONDS = 0.2  # that a hung process gets to write down where it is
 LOOK_SECONDS = 1.0  # between two looks for hung processes
@@ -117,11 +116,11 @@ class LocalBackend(Backend):
         worker.heard = time.monotonic()
         self._send(worker, {"do": "work", "id": self._orders, **asdict(order)})
 
-    def stop(self, slot: str) -> None:
+    def stop(self, slot: str, seconds: float = LEAVE_SECONDS) -> None:
         """See `Backend.stop`."""
         worker = self._workers[slot]
         if worker.order is not None and worker.deadline is None:
-            worker.deadline = time.monotonic() + LEAVE_SECONDS
+            worker.deadline = time.monotonic() + seconds
             self._send(worker, {"do": "stop", "id": worker.number})
 
     def poll(self, seconds: float) -> list[Report]:

@@ -74,9 +74,9 @@ class Place:
         self._news = []
         self._at_work.start(self._slot.name, Order(**order))
 
-    def stop(self) -> None:
-        """Have the order end soon."""
-        self._at_work.stop(self._slot.name)
+    def stop(self, seconds: float) -> None:
+        """Have the order end soon; see `Backend.stop`."""
+        self._at_work.stop(self._slot.name, seconds)
 
     def news(self, seen: int, seconds: float) -> list[Row]:
         """What the order has brought beyond the first `seen` reports, for which at most `seconds` are waited."""

@@ -23,8 +23,7 @@ from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.writer import EventLog
 from erlcli.tournament.backends import cluster
-from erlcli.tournament.backends.base import Backend, Order, Report
-from erlcli.tournament.backends.local import LEAVE_SECONDS
+from erlcli.tournament.backends.base import LEAVE_SECONDS, Backend, Order, Report
 from erlcli.tournament.backends.place import Place
 from erlcli.tournament.backends.settings import RaySettings
 from erlcli.tournament.slots import more
@@ -159,12 +158,12 @@ class RayBackend(Backend):
         seat.actor.work.remote(asdict(order))
         self._ask(seat)
 
-    def stop(self, slot: str) -> None:
+    def stop(self, slot: str, seconds: float = LEAVE_SECONDS) -> None:
         """See `Backend.stop`."""
         seat = self._seats[slot]
         if seat.order is not None and seat.leaving is None:
-            seat.leaving = time.monotonic() + 2 * LEAVE_SECONDS  # it keeps to its own limit unless it is gone
-            seat.actor.stop.remote()
+            seat.leaving = time.monotonic() + seconds + LEAVE_SECONDS  # it keeps to its own limit unless it is gone
+            seat.actor.stop.remote(seconds)
 
     def poll(self, seconds: float) -> list[Report]:
         """See `Backend.poll`."""
