@@ -9,16 +9,12 @@ all, `batch_size` counts the rows of all, and so do the statistics. Each draws i
 mean of the learners' gradients is that over all rows where minibatches have equally many; they differ by resets of
 next-step autoreset envs, and then rows of a learner with fewer weigh a little more.
 
-With a recurrent `[network]` actor and critic have a memory each. A rollout begins with the state that the one before
-has left, gradients are cut there, and what is learnt from are whole sequences: stretches of one environment within one
-episode. The value of a true last observation is that of the memory at that moment. A memory runs through a sequence
-step by step, however many there are side by side, so that long ones are slow: `sequence_length` cuts them, gradients
-too, and each part goes on from the state that was there when the rollout was collected.
+With a recurrent `[network]` actor and critic have a memory each; see `critic_memory`.
 
 Actor and critic are separate networks, or share encoder and hidden layers with an output layer each: by default where
 there is an encoder, since a second one would double the work (`network.share_trunk`). Memories are never shared.
 
-Dimension letters: T time steps, N environments, B rows of a minibatch, S numbers of a state.
+Dimension letters: T time steps, N environments, B rows of a minibatch.
 """
 
 from __future__ import annotations
@@ -32,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from erlcli.algorithms.config.on_policy import OnPolicyConfig
+from erlcli.algorithms.critic_memory import CriticMemory
 from erlcli.core import distributions
 from erlcli.core.algorithm import Algorithm, Context, Supports
 from erlcli.core.batches import Batch, Recurrence
@@ -45,8 +42,7 @@ from erlcli.core.returns import gae, next_values
 from erlcli.core.schedule import Schedule
 from erlcli.core.sde import LatentNoisePolicy
 from erlcli.core.seeding import generator
-from erlcli.core.sequences import Sequences, restarts
-from erlcli.core.types import Box, FinalObs, Rollout, Start
+from erlcli.core.types import Box, FinalObs, Rollout
 
 MOST_STEPS = 1000  # gradient steps in one graph, some hundred kernels each: beyond, it costs more memory than time
 # Machine code estimates rollouts of so few steps, each of which is code of its own, and where there are so few gradient
@@ -120,10 +116,9 @@ class OnPolicyAlgorithm(Algorithm):
         if config.rollout_length <= SHORT and updates <= FEW_UPDATES:
             self._estimate = context.compiled("estimates", type(self).estimate)
         self._learn = context.graphs.capture("update", self.learn, [self.generator], self.not_captured(config, context))
-        self._critic_state: Tensor | None = None  # (N, S) after the last rollout
+        self.critic_memory: CriticMemory | None = None
         if isinstance(self.critic, RecurrentCritic):
-            size = self.critic.memory.state_size
-            self._critic_state = torch.zeros(context.spec.num_envs, size, device=self.device)
+            self.critic_memory = CriticMemory(self.policy, self.critic, num_envs, config.sequence_length)
 
     @classmethod
     def build_policy(cls, config: OnPolicyConfig, context: Context) -> ActorPolicy:
@@ -223,9 +218,9 @@ class OnPolicyAlgorithm(Algorithm):
         """Values, advantages and targets of the valid rows."""
         told = Told(rollout.reward, rollout.terminated, rollout.truncated, rollout.valid)
         recurrence: Recurrence | None = None
-        if rollout.start is not None:
+        if self.critic_memory is not None:
             obs = self.policy.prepare(rollout.obs)  # (T + 1, N, ...)
-            value, following, recurrence = self._remembered_values(rollout, obs, rollout.start)
+            value, following, recurrence = self.critic_memory.values(rollout, obs)
             advantage, returns = self._advantages(told, value, following, rollout.unsure)
             self._take_in(rollout.obs, rollout.unsure)
         elif len(rollout.final_obs.obs):  # as many as there happen to be
@@ -301,42 +296,6 @@ class OnPolicyAlgorithm(Algorithm):
             advantage.sub_(mean).div_(std + 1e-8)
         return advantage, returns
 
-    def _remembered_values(self, rollout: Rollout, obs: Tensor, start: Start) -> tuple[Tensor, Tensor, Recurrence]:
-        """V (T, N) of the observations acted upon, and of what really followed, with memories; and these."""
-        critic, last = self.critic, rollout.final_obs.obs if rollout.next_obs is None else rollout.next_obs
-        final = self.policy.prepare(last)
-        if not isinstance(critic, RecurrentCritic) or self._critic_state is None:
-            raise TypeError("a recurrent policy goes with a recurrent critic")
-        begins = restarts(rollout)
-        state = self._critic_state.masked_fill(start.fresh.unsqueeze(-1), 0.0)
-        value, states = critic.over_time(obs, state, begins)  # (T + 1, N), (T + 1, N, S)
-        if rollout.next_obs is not None:
-            rows = critic.after(final.flatten(0, 1), states[:-1].flatten(0, 1))
-            following = rows.view_as(rollout.reward)
-        else:
-            index = rollout.final_obs.index
-            final_value = critic.after(final, states[index[:, 0], index[:, 1]])
-            following = next_values(value, rollout.final_obs, final_value)
-        self._critic_state = states[-2].clone()
-        return value[:-1], following, self._sequences(rollout, obs, begins, state, states)
-
-    def _sequences(
-        self, rollout: Rollout, obs: Tensor, begins: Tensor, critic_state: Tensor, critic_states: Tensor
-    ) -> Recurrence:
-        """The rollout's sequences and the states before them; `critic_states` (T + 1, N, S) come after each step."""
-        if rollout.start is None or self.policy.memory is None:
-            raise TypeError("the policy has no memory")
-        longest = self.config.sequence_length
-        sequences = Sequences.of(rollout.valid, begins[:-1], longest)
-        actor = rollout.start.state.unsqueeze(0)  # before each step; without a bound only the first one is asked for
-        if longest is not None and longest < len(rollout.reward):
-            _, after = self.policy.memory.over_time(obs[:-2], rollout.start.state, begins[:-2])
-            actor = torch.cat([actor, after])
-        critic = torch.cat([critic_state.unsqueeze(0), critic_states[:-2]])  # (T, N, S)
-        place = sequences.step * sequences.goes_on, sequences.env
-        goes_on = sequences.goes_on.unsqueeze(-1)
-        return Recurrence(sequences, actor[place] * goes_on, critic[place] * goes_on)
-
     def _take_in(self, obs: Tensor, valid: Tensor | None) -> None:
         """Put observations (T + 1, N, *obs) into the statistics, once they are prepared by those that were acted by."""
         self.policy.update_normalizer(obs[:-1], valid, self.collective)
@@ -344,8 +303,8 @@ class OnPolicyAlgorithm(Algorithm):
     def restart(self, seed: int) -> None:
         """See `Algorithm.restart`."""
         self.generator.manual_seed(seed)
-        if self._critic_state is not None:
-            self._critic_state.zero_()
+        if self.critic_memory is not None:
+            self.critic_memory.restart()
         if self.reward_normalizer is not None:
             self.reward_normalizer.restart()
 

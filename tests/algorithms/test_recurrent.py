@@ -271,12 +271,12 @@ def test_the_critic_forgets_at_restarts_and_where_a_worker_began_anew():
     algorithm = make()
     rollout = make_rollout(algorithm, 0)
     algorithm.update(rollout, 0.0)
-    assert algorithm._critic_state.any()
+    assert algorithm.critic_memory.state.any()
     everyone = changed(rollout, start=Start(torch.zeros_like(rollout.start.state), torch.ones(N, dtype=torch.bool)))
     _, recurrence = algorithm.prepare(everyone)
     assert not recurrence.critic_state.any()
     algorithm.restart(1)
-    assert not algorithm._critic_state.any()
+    assert not algorithm.critic_memory.state.any()
 
 
 @pytest.mark.parametrize("kind", ["discrete", "multi_discrete"])
