@@ -244,7 +244,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     @torch.no_grad()
     def estimate(self, obs: Tensor, finals: FinalObs | None, next_obs: Tensor | None, told: Told) -> tuple[Tensor, ...]:
-        """Values and advantages of a policy without a memory.
+        """Values and advantages of a policy without a memory; takes the rollout into the statistics.
 
         Args:
             obs: (T + 1, N, *obs).

@@ -125,7 +125,7 @@ def test_show_takes_a_path_and_does_not_judge(erl, tmp_path):
 def test_show_resolved_is_the_same_recipe_with_every_default(erl, tmp_path):
     text = erl("show", "cartpole_ppo", "--resolved").stdout
     data = tomli.loads(text)
-    assert data["algorithm"]["epochs"] == 10
+    assert data["algorithm"]["epochs"] == 5
     assert data["eval"]["episodes"] == 100
     (tmp_path / "resolved.toml").write_text(text)
     assert load("resolved.toml") == load("cartpole_ppo")

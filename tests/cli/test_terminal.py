@@ -21,7 +21,9 @@ from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import is_owned
 
 PATIENCE = 60.0
-ENDLESS = ["train", "cartpole_ppo", "--set", "train.total_steps=1_000_000_000", "--set", "train.target_return=1000.0"]
+# So long a run would be compiled, which takes longer than a test waits.
+SETTINGS = ["train.total_steps=1_000_000_000", "train.target_return=1000.0", "engine.compile=off"]
+ENDLESS = ["train", "cartpole_ppo", *(word for setting in SETTINGS for word in ("--set", setting))]
 
 
 class Terminal:

@@ -15,7 +15,7 @@ from erlcli.runs.writer import EventLog, Heartbeat
 @pytest.mark.parametrize(
     ("recipe", "steps", "rows", "pays"),
     [
-        ("cartpole_ppo", 10 * 200_000 / 1024, 1024, "off"),
+        ("cartpole_ppo", 5 * 200_000 / 512, 512, "off"),
         ("bipedal_ppo", 10 * 3_000_000 / 1024, 1024, "updates"),
         ("cartpole_dqn", 49_000 / 2, 128, "off"),
         ("halfcheetah_sac", 95_000, 256, "updates"),
