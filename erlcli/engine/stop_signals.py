@@ -7,6 +7,16 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from erlcli.runs.jsonl import read_json
+from erlcli.runs.layout import RunLayout
+
+LEAVE_SECONDS = 20.0  # that a last checkpoint may take, where nobody says; batch systems wait 30
+
+
+def patience(layout: RunLayout) -> float:
+    """Seconds that a last checkpoint may take: what `erl stop --timeout` left in a run directory, if that is more."""
+    return max(LEAVE_SECONDS, float((read_json(layout.stop_request) or {}).get("seconds", 0.0)))
+
 
 class StopSignals:
     """Counts the signals while it is entered; outside of the main thread, which alone gets any, it counts none.

@@ -18,7 +18,7 @@ from erlcli.engine.gpu import GpuMonitor
 from erlcli.engine.learners import Departure, Learners
 from erlcli.engine.member import Member
 from erlcli.engine.status import status_row
-from erlcli.engine.stop_signals import StopSignals
+from erlcli.engine.stop_signals import LEAVE_SECONDS, StopSignals, patience
 from erlcli.errors import ErlError, PeerLostError
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs import control
@@ -28,7 +28,6 @@ from erlcli.runs.lock import RunLock
 from erlcli.runs.view import Curve
 from erlcli.runs.writer import EventLog
 
-LEAVE_SECONDS = 20.0  # how long a learner may take for its last checkpoint, where nobody says; batch systems wait 30
 TICK_SECONDS = 0.05
 INTERRUPTED = 130
 PROCESS = "supervisor"
@@ -179,8 +178,7 @@ class Supervisor:
         """Whether learners that were asked to leave are to be killed: asked twice, or for too long."""
         if self._asked is None and self._asked_to_stop():
             self._asked = time.monotonic()
-            request = read_json(self.layout.stop_request) or {}
-            self._patience = max(LEAVE_SECONDS, float(request.get("seconds", 0.0)))
+            self._patience = patience(self.layout)
             write_json(self.layout.stop_request, {"reason": "user"})
         if self._signals.count >= 2:
             return True

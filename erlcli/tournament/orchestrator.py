@@ -12,22 +12,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from erlcli.engine.stop_signals import StopSignals
 from erlcli.engine.supervisor import INTERRUPTED, Outcome
 from erlcli.errors import DamagedError, ErlError
 from erlcli.recipe.tournament import TournamentRecipe
 from erlcli.runs import control
 from erlcli.runs.journal import FILE
-from erlcli.runs.jsonl import Row, read_json, write_json
+from erlcli.runs.jsonl import Row, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament import board, evolve
-from erlcli.tournament.backends.base import LEAVE_SECONDS, Backend, Order, Report
+from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.draws import derive
 from erlcli.tournament.evolve import Task
 from erlcli.tournament.journal import JournalWriter
 from erlcli.tournament.ledger import Ledger
 from erlcli.tournament.members import Store
 from erlcli.tournament.places import Places
+from erlcli.tournament.stops import Stops
 
 TICK_SECONDS = 0.1
 REQUEST_SECONDS = 0.2
@@ -49,7 +49,7 @@ class Orchestrator:
         ledger: what the journal says.
         busy: what slots are at, by their names.
         killed: rows that retire members once they have left their slots.
-        stopping: whether all is to be saved and left.
+        stops: what slots were asked to stop for.
     """
 
     def __init__(self, layout: RunLayout, recipe: TournamentRecipe, backend: Backend, store: Store) -> None:
@@ -63,12 +63,10 @@ class Orchestrator:
             self._remember(row)
         self.busy: dict[str, Task] = {}
         self._evaluating: set[str] = set()  # slots whose slice is over
-        self._why: dict[str, str] = {}  # why a slot was asked to stop
         self.killed: dict[str, Row] = {}
         self.places = Places(self)
         self._unwritten: list[Row] = []  # reports, which nothing is done about before the next decisions
-        self._signals = StopSignals()
-        self.stopping = False
+        self.stops = Stops(layout, backend)
         self._error: ErlError | None = None
         self._due = {"status": 0.0, "requests": 0.0}
         self._state = ""
@@ -84,7 +82,7 @@ class Orchestrator:
             ErlError: it can't go on.
         """
         try:
-            with self._signals:
+            with self.stops.signals:
                 self._open(names)
                 while (outcome := self._step()) is None:
                     tick()
@@ -125,14 +123,14 @@ class Orchestrator:
         """One turn; how it ended, once it has."""
         self._look_for_requests()
         if evolve.reached(self.ledger, self.recipe) or self._out_of_hope():
-            self.stop_all("over")
+            self.stops.ask(self.busy, "over")
         while self._advance():
             pass
-        if self._signals.count >= 2 or (self.stopping and not self.busy):
+        if self.stops.signals.count >= 2 or (self.stops.leaving and not self.busy):
             return Outcome(INTERRUPTED, "interrupted")
         if not self.busy and self._nothing_left():
             return self._finish()
-        self._write_status("stopping" if self.stopping else "paused" if self.ledger.paused else "running")
+        self._write_status("stopping" if self.stops.leaving else "paused" if self.ledger.paused else "running")
         for report in self.backend.poll(TICK_SECONDS):
             self._take(report)
         self.places.watch()
@@ -151,7 +149,7 @@ class Orchestrator:
             while (row := evolve.settle(self.ledger, self.recipe)) is not None:
                 self._note(batch, row)
             free = [s for s in self.places.there() if s not in self.busy and s not in orders]
-            if not free or self.stopping or len(orders) >= AT_ONCE:
+            if not free or self.stops.leaving or len(orders) >= AT_ONCE:
                 break
             at_work = {task.member for task in (*self.busy.values(), *orders.values())}
             following = evolve.assign(self.ledger, self.recipe, at_work)
@@ -239,7 +237,7 @@ class Orchestrator:
         training = task.kind == "slice" and report.slot not in self._evaluating
         del self.busy[report.slot]
         self._evaluating.discard(report.slot)
-        why = self._why.pop(report.slot, "stopped")
+        why = self.stops.reason(report.slot)
         if report.event == "scored":
             self._score(report.member, task, facts)
         elif report.event == "failed":
@@ -301,27 +299,9 @@ class Orchestrator:
         self._due["requests"] = now + REQUEST_SECONDS
         for row in control.take(self.layout, control.TOURNAMENT_KINDS):
             self.places.answer(row)
-        if self._signals.count or self.layout.stop_request.exists():
-            self.stopping = True
-            request = read_json(self.layout.stop_request) or {}
-            self.stop_all("stopped", float(request.get("seconds", 0.0)))
-
-    def stop_all(self, why: str, seconds: float = 0.0) -> None:
-        """Have every slot save a checkpoint and stop."""
-        for slot in self.busy:
-            self.stop(slot, why, seconds)
-
-    def stop(self, slot: str, why: str, seconds: float = 0.0) -> None:
-        """Have a slot save a checkpoint and stop, once.
-
-        Args:
-            slot: its name.
-            why: for the journal.
-            seconds: that the checkpoint may take, if that is more than it has anyway.
-        """
-        if slot not in self._why:
-            self._why[slot] = why
-            self.backend.stop(slot, max(seconds, LEAVE_SECONDS))
+        if self.stops.requested():
+            self.stops.leaving = True
+            self.stops.ask(self.busy, "stopped")
 
     # The end
 

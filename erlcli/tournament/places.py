@@ -68,10 +68,10 @@ class Places:
             self._scale(row, request)
         else:
             if kind == "stop":
-                self._o.stopping = True
+                self._o.stops.leaving = True
             self._o.record({"event": kind, "request": request})
             if kind != "resume":
-                self._o.stop_all("paused" if kind == "pause" else "stopped")
+                self._o.stops.ask(self._o.busy, "paused" if kind == "pause" else "stopped")
 
     def _kill(self, member: str, row: Row) -> None:
         slot = next((slot for slot, task in self._o.busy.items() if task.member == member), None)
@@ -80,7 +80,7 @@ class Places:
             self._o.store.prune(self._o.ledger)
         else:
             self._o.killed[member] = row
-            self._o.stop(slot, "killed")
+            self._o.stops.ask([slot], "killed")
 
     def _scale(self, row: Row, request: str) -> None:
         """Other slots: members at those that go are checkpointed and parked."""
@@ -100,9 +100,7 @@ class Places:
         self._leave()
 
     def _leave(self) -> None:
-        for slot in self._o.busy:
-            if slot not in self._o.ledger.board.slots:
-                self._o.stop(slot, "slot removed")
+        self._o.stops.ask([slot for slot in self._o.busy if slot not in self._o.ledger.board.slots], "slot removed")
         self.fit()
 
     def fit(self) -> None:

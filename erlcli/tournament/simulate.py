@@ -19,7 +19,7 @@ from random import Random
 from erlcli.errors import DamagedError
 from erlcli.runs.journal import Member
 from erlcli.runs.jsonl import Row
-from erlcli.tournament.backends.base import LEAVE_SECONDS, Backend, Order, Report
+from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.draws import derive
 from erlcli.tournament.ledger import Crown, Ledger
 from erlcli.tournament.members import Store
@@ -201,7 +201,7 @@ class SimulatedBackend(Backend):
         first = self._slice_seconds(order.member, self._number) if order.train else self._evaluate_seconds
         heapq.heappush(self._events, (self.clock + first, self._number, slot))
 
-    def stop(self, slot: str, seconds: float = LEAVE_SECONDS) -> None:
+    def stop(self, slot: str, seconds: float) -> None:
         """See `Backend.stop`: half of what is left of a slice was done."""
         job = self._jobs.pop(slot, None)
         if job is None:  # its report was given by the same poll as the one that led to this

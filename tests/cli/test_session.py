@@ -8,7 +8,8 @@ import pytest
 from erlcli.cli import background
 from erlcli.cli.live import Watcher
 from erlcli.engine import supervisor
-from erlcli.engine.supervisor import LEAVE_SECONDS, Supervisor
+from erlcli.engine.stop_signals import LEAVE_SECONDS
+from erlcli.engine.supervisor import Supervisor
 from erlcli.recipe.load import dump, load
 from erlcli.runs import view
 from erlcli.runs.jsonl import write_json

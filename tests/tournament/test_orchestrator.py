@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from erlcli.engine.stop_signals import LEAVE_SECONDS
 from erlcli.errors import DivergedError, EnvError
 from erlcli.recipe.load import read_toml
 from erlcli.recipe.shipped import find
@@ -15,7 +16,6 @@ from erlcli.runs.journal import fold as fold_board
 from erlcli.runs.jsonl import read, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament import evolve
-from erlcli.tournament.backends.base import LEAVE_SECONDS
 from erlcli.tournament.ledger import facts_of, fold
 from erlcli.tournament.orchestrator import Orchestrator
 from erlcli.tournament.simulate import MemoryStore, SimulatedBackend
@@ -549,7 +549,7 @@ def test_a_member_stopped_by_its_user_leaves_the_race(tmp_path):
             slot = next((slot for slot, task in busy if task.kind == "slice" and slot not in evaluating), None)
             if slot is None:
                 return
-            tournament.backend.stop(slot)
+            tournament.backend.stop(slot, 20.0)
             report = tournament.backend._ready[-1]
             report.facts["user"] = True
             done.append(report.member)

@@ -10,8 +10,6 @@ from typing import Literal
 from erlcli.runs.jsonl import Row
 from erlcli.tournament import slots
 
-LEAVE_SECONDS = 20.0  # how long a slice may take for its last checkpoint, where nobody says
-
 
 @dataclass(frozen=True)
 class Order:
@@ -85,7 +83,7 @@ class Backend(ABC):
         """Carry out an order at a slot that is free."""
 
     @abstractmethod
-    def stop(self, slot: str, seconds: float = LEAVE_SECONDS) -> None:
+    def stop(self, slot: str, seconds: float) -> None:
         """Have the order at a slot end soon, a slice after a checkpoint; `stopped` follows if nothing else does.
 
         Args:

@@ -16,7 +16,7 @@ from erlcli.engine.failures import Watch, died, hung, tail_of
 from erlcli.errors import EnvError, RecipeError
 from erlcli.runs.jsonl import Row, decode, encode
 from erlcli.runs.layout import RunLayout
-from erlcli.tournament.backends.base import LEAVE_SECONDS, Backend, Order, Report
+from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.slots import Slot, cores, gpus, lay_out
 
 OTHER_SLOTS = "--slots N or --gpus LIST, of erl resume, or of erl scale while it runs"
@@ -116,7 +116,7 @@ class LocalBackend(Backend):
         worker.heard = time.monotonic()
         self._send(worker, {"do": "work", "id": self._orders, **asdict(order)})
 
-    def stop(self, slot: str, seconds: float = LEAVE_SECONDS) -> None:
+    def stop(self, slot: str, seconds: float) -> None:
         """See `Backend.stop`."""
         worker = self._workers[slot]
         if worker.order is not None and worker.deadline is None:

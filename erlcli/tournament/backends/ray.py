@@ -18,12 +18,13 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayError
 
 import erlcli
+from erlcli.engine.stop_signals import LEAVE_SECONDS
 from erlcli.errors import ErlError, RecipeError
 from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.writer import EventLog
 from erlcli.tournament.backends import cluster
-from erlcli.tournament.backends.base import LEAVE_SECONDS, Backend, Order, Report
+from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.backends.place import Place
 from erlcli.tournament.backends.settings import RaySettings
 from erlcli.tournament.slots import more
@@ -158,7 +159,7 @@ class RayBackend(Backend):
         seat.actor.work.remote(asdict(order))
         self._ask(seat)
 
-    def stop(self, slot: str, seconds: float = LEAVE_SECONDS) -> None:
+    def stop(self, slot: str, seconds: float) -> None:
         """See `Backend.stop`."""
         seat = self._seats[slot]
         if seat.order is not None and seat.leaving is None:
