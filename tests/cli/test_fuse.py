@@ -37,6 +37,8 @@ hidden = [{width}]
 obs = true
 [checkpoint]
 keep = 2
+[engine]
+compile = "off"
 [algorithm]
 name = '{algorithm}'
 rollout_length = 8

@@ -328,7 +328,7 @@ def test_what_an_env_prints_never_paints_over_the_screen(start, layout, tmp_path
     (tmp_path / "noisy.py").write_text(NOISY)
     (tmp_path / "noisy.toml").write_text(
         '[train]\ntotal_steps = 1_000_000_000\n[env]\nid = "./noisy.py:Noisy"\nnum_envs = 2\n'
-        '[algorithm]\nname = "ppo"\nrollout_length = 64\nbatch_size = 64\n[engine]\nworkers = 2\n'
+        '[algorithm]\nname = "ppo"\nrollout_length = 64\nbatch_size = 64\n[engine]\nworkers = 2\ncompile = "off"\n'
     )
     terminal = start("train", "noisy.toml", "--name", "r")
     terminal.wait_for("word")  # in the log pane, whole and in its place

@@ -50,6 +50,7 @@ every_steps = 1_000_000_000
 [checkpoint]
 every_steps = 640
 [log]
+every = 1
 tensorboard = false
 """
 

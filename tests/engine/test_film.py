@@ -312,7 +312,7 @@ def test_a_real_run_films_for_whoever_looks_and_at_its_end(tmp_path):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(run.layout.recipe.read_text().replace("total_steps = 1000\n", "total_steps = 1_000_000_000\n"))
     layout = RunLayout(tmp_path / "run")
-    more = ["--set", "eval.every_steps=2000", "--run-dir", str(layout.root)]
+    more = ["--set", "eval.every_steps=2000", "--set", "engine.compile=off", "--run-dir", str(layout.root)]
     process = subprocess.Popen(
         [sys.executable, "-m", "erlcli", "train", str(recipe), *more],
         stdout=subprocess.DEVNULL,

@@ -202,7 +202,7 @@ def test_a_stopped_learner_is_found_by_its_silence(tmp_path):
 
 @pytest.mark.slow
 def test_a_request_to_stop_reaches_all_at_once_and_one_learner_can_go_on(tmp_path):
-    layout, process = train(tmp_path, "--set", "train.total_steps=1_000_000_000")
+    layout, process = train(tmp_path, "--set", "train.total_steps=1_000_000_000", "--set", "engine.compile=off")
     wait_for(lambda: steps_of(layout) > 300, "steps")
     process.send_signal(signal.SIGINT)
     assert end(layout, process)[0] == 130

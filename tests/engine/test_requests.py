@@ -442,6 +442,8 @@ epochs = 2
 episodes = 2
 probe_episodes = 2
 every_steps = 1_000_000
+[engine]
+compile = "off"
 [checkpoint]
 every_steps = 6_400
 keep = 100

@@ -86,6 +86,7 @@ def untouched(request, tmp_path_factory):
 
 
 SHORT = ("--set", "train.total_steps=1280")
+ENDLESS = ("--set", "train.total_steps=1_000_000_000", "--set", "engine.compile=off")
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +216,7 @@ def test_what_checkpoints_are_made_for_stays(short, change):
 @pytest.mark.slow
 def test_reached_target_ends_the_run_and_does_not_end_it_twice(tmp_path):
     reachable = ["--set", "train.target_return=0.0", "--set", "eval.every_steps=1280"]
-    layout = train(tmp_path, "run", "inline", *reachable, "--set", "train.total_steps=1_000_000_000")
+    layout = train(tmp_path, "run", "inline", *reachable, *ENDLESS)
     assert json.loads(layout.status.read_text())["target_reached"]
     reached = steps_of(layout)
     assert "reached its target" in erl("resume", layout.root).stdout
