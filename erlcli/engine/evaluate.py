@@ -114,6 +114,9 @@ class Evaluation:
         render_mode: of the first environment.
         position: told of every call into one of them.
 
+    Attributes:
+        at_once: episodes that are played together.
+
     Raises:
         RecipeError: there is no such env, or its spaces are of no supported kind.
         EnvError: the env fails while it is made, or knows no such render mode.
@@ -126,7 +129,7 @@ class Evaluation:
         render_mode: str | None = None,
         position: PositionLog | None = None,
     ) -> None:
-        self.config = config
+        self.config, self.at_once = config, config.num_envs
         self._position = position or PositionLog()
         self.seed = seed
         self.envs: list[gymnasium.Env[Any, Any]] = []

@@ -49,13 +49,16 @@ class TorchEvaluation:
         seed: of the fixed set of episodes.
         position: told of every call into the env.
 
+    Attributes:
+        at_once: episodes that are played together.
+
     Raises:
         RecipeError: there is no such env, or its spaces are of no supported kind.
         EnvError: the env fails.
     """
 
     def __init__(self, config: EnvConfig, seed: int, position: PositionLog | None = None) -> None:
-        self.config, self.seed = config, seed
+        self.config, self.seed, self.at_once = config, seed, AT_ONCE
         self._position = position or PositionLog()
         self._one = self._make(1)
         obs = obs_box(self._one.observation_space, config.id)
@@ -79,8 +82,8 @@ class TorchEvaluation:
     ) -> Scores:
         """Play the numbered episodes; arguments and errors as of `Evaluation.run`."""
         scores = Scores()
-        for first in range(0, len(episodes), AT_ONCE):
-            numbers = episodes[first : first + AT_ONCE]
+        for first in range(0, len(episodes), self.at_once):
+            numbers = episodes[first : first + self.at_once]
             done = len(scores.returns)
             told = None if on_step is None else lambda count, before=done, tell=on_step: tell(before + count)
             scores += self._play(policy, numbers, told, on_episode, stop)

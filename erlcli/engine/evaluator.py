@@ -2,8 +2,10 @@
 
 Started by the supervisor as `python -m erlcli.engine.evaluator RUN_DIR ATTEMPT LOCK_FD LIFELINE_FD`. It always takes
 the newest snapshot, so it never falls behind a fast learner; a probe of few episodes decides whether the full number
-is worth its time. One at the target gets it at once. Below that, while there is a newer snapshot to look at, the most
-promising one waits for it: until nothing newer is there, for a minute at most.
+is worth its time. One at the target gets it at once, for as long as it may still turn out to be there. Below that,
+while there is a newer snapshot to look at, the most promising one waits for it: until nothing newer is there, for a
+minute at most, or for three times what it will take where that is longer, so that most of the time goes into what is
+new.
 
 Where training has every core of the machine busy, the evaluator rests after each snapshot, since a learner whose
 threads wait for one another is twice as slow while anything else runs, at whatever priority.
@@ -39,7 +41,8 @@ from erlcli.runs.writer import EventLog, Heartbeat
 
 PROCESS = "evaluator"
 RECORD_SECONDS = 10.0  # from one record to the next; the first one imports for a second, and a short run has no time
-PUT_OFF_SECONDS = 60.0  # from one full number to the next, where there is always a newer snapshot
+PUT_OFF_SECONDS = 60.0  # that a full number waits, where there is always a newer snapshot
+PUT_OFF_TIMES = 3.0  # or so many times what it will take
 NICENESS = 10  # it runs in the gaps that training leaves
 SHARE = 0.25  # of the time, where training leaves no gaps
 
@@ -158,7 +161,7 @@ class Evaluator:
         """The newest snapshot, or the one that was put off."""
         if self.put_off is not None and self.put_off.mean <= self.best:
             self.put_off = None  # another one has become the best meanwhile
-        waited = self.put_off is not None and time.monotonic() - self.put_off_since >= PUT_OFF_SECONDS
+        waited = self.put_off is not None and self._waited(self.put_off)
         while not waited and (path := self._newest()) is not None:
             try:
                 with safe_open(path, "pt") as file:
@@ -183,10 +186,11 @@ class Evaluator:
             full = True  # it was put off
         else:
             look.scores = self._play(range(self.recipe.eval.probe_episodes))
-        at_target = target is not None and look.mean >= target
-        if full or at_target or (look.mean > self.best and self._newest() is None):
+            if target is not None and look.mean >= target:
+                self._try(look, target)
+        if full or (look.mean > self.best and self._newest() is None):
             look.scores += self._play(range(len(look.scores.returns), episodes))
-        elif look.mean > self.best:
+        if len(look.scores.returns) < episodes and look.mean > self.best:
             self._put_off(look)
         look.seconds += time.monotonic() - started
         row = self._row(look)
@@ -201,11 +205,24 @@ class Evaluator:
             self._announce(row)
         return reached
 
+    def _try(self, look: Look, target: float) -> None:
+        """Play with one whose first episodes are at the target until all are, or it can't be: newer ones may be."""
+        episodes, at_once = self.recipe.eval.episodes, self.evaluation.at_once
+        while left := episodes - (played := len(look.scores.returns)):
+            if sum(look.scores.returns) + left * max(look.scores.returns) < target * episodes:
+                return
+            look.scores += self._play(range(played, played + min(left, at_once)))
+
     def _put_off(self, look: Look) -> None:
         if self.put_off is None:
             self.put_off_since = time.monotonic()
         if self.put_off is None or look.mean > self.put_off.mean:
             self.put_off = look
+
+    def _waited(self, look: Look) -> bool:
+        """Whether the one that was put off has waited long enough."""
+        full = look.seconds * (self.recipe.eval.episodes / len(look.scores.returns) - 1.0)
+        return time.monotonic() - self.put_off_since >= max(PUT_OFF_SECONDS, PUT_OFF_TIMES * full)
 
     def _record(self) -> None:
         """For TensorBoard and the picture, now and then."""

@@ -1,7 +1,6 @@
 """Steps as machine code: when they are compiled, when they are left alone, and that both do the same."""
 
 import os
-import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -91,12 +91,12 @@ def test_scores_are_those_of_the_episodes_one_by_one(policy):
         assert max(scores.lengths) == 30 > min(scores.lengths)
 
 
-def test_every_episode_is_played_once_whatever_comes_with_it(monkeypatch):
+def test_every_episode_is_played_once_whatever_comes_with_it():
     whole = TorchEvaluation(config(), seed=2).run(Right(), range(10))
     again = TorchEvaluation(config(num_envs=3), seed=2)
     assert again.run(Right(), range(4)) + again.run(Right(), range(4, 10)) == whole
     assert again.run(Right(), [7]).returns == whole.returns[7:8]
-    monkeypatch.setattr("erlcli.engine.evaluate_torch.AT_ONCE", 4)
+    again.at_once = 4
     policy, counts = Right(), []
     assert again.run(policy, range(10), on_step=counts.append) == whole
     assert set(policy.sizes) == {4, 2} and counts == sorted(counts) and counts[-1] == 10

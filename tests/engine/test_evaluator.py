@@ -3,6 +3,7 @@
 import threading
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from erlcli.engine import build, checkpoint
@@ -70,13 +71,25 @@ def test_a_fast_learner_is_followed_by_probes_and_the_best_of_them_is_crowned_at
     assert run.evaluator.best == 30
 
 
-def test_with_always_a_newer_one_the_best_probe_waits_only_so_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "PUT_OFF_SECONDS", 0.0)
+@pytest.mark.parametrize(("seconds", "waited"), [(60.0, 60), (10.0, 24)])
+def test_with_always_a_newer_one_the_best_probe_waits_only_so_long(seconds, waited, tmp_path, monkeypatch):
+    """A second an episode: 8 s for the rest of a full number, which waits for three times as long or for `seconds`."""
+    clock = [100.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(module, "PUT_OFF_SECONDS", seconds)
     run = Run(tmp_path)
-    run.later = [(2, 20.0), (3, 10.0)]
+    play = run.play
+
+    def passing(policy, episodes, **_):
+        clock[0] += len(episodes)
+        return play(policy, episodes)
+
+    run.evaluator.evaluation.run = passing
+    run.later = [(steps, 1.0) for steps in range(2, 50)]
     run.snapshot(1, 5.0)
-    assert run.evaluate() == [(1, 5.0, "full"), (2, 20.0, "full"), (3, 10.0, "full")]
-    assert run.played == [(5.0, 2), (5.0, 8), (20.0, 2), (20.0, 8), (10.0, 2), (10.0, 8)]
+    run.evaluate()
+    before = run.played.index((5.0, 8))
+    assert run.played[:before] == [(5.0, 2)] + [(1.0, 2)] * (waited // 2)
 
 
 def test_one_put_off_that_has_been_outdone_keeps_nobody_waiting(tmp_path, monkeypatch):
@@ -118,6 +131,24 @@ def test_with_nothing_newer_a_promising_one_is_played_with_at_once(tmp_path):
     run.snapshot(1, 5.0)
     assert run.evaluate() == [(1, 5.0, "full")]
     assert run.played == [(5.0, 2), (5.0, 8)]
+
+
+def test_one_that_can_not_be_at_the_target_any_more_is_left_for_newer_ones(tmp_path):
+    run = Run(tmp_path, target=25.0)
+    run.evaluator.evaluation.at_once = 3
+    play = run.play
+
+    def stumbling(policy, episodes, **_):
+        scores = play(policy, episodes)
+        if scores.returns[0] == 26.0 and 3 in episodes:
+            scores.returns[list(episodes).index(3)] = -100.0
+        return scores
+
+    run.evaluator.evaluation.run = stumbling
+    run.later = [(2, 30.0), (3, 20.0)]
+    run.snapshot(1, 26.0)
+    assert run.evaluate() == [(1, pytest.approx(0.8), "probe"), (2, 30.0, "full")]
+    assert run.played == [(26.0, 2), (26.0, 3), (30.0, 2), (30.0, 3), (30.0, 3), (30.0, 2)]
 
 
 def test_the_target_waits_for_nobody(tmp_path):
