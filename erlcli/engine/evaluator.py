@@ -2,10 +2,9 @@
 
 Started by the supervisor as `python -m erlcli.engine.evaluator RUN_DIR ATTEMPT LOCK_FD LIFELINE_FD`. It always takes
 the newest snapshot, so it never falls behind a fast learner; a probe of few episodes decides whether the full number
-is worth its time. One at the target gets it at once, for as long as it may still turn out to be there. Below that,
-while there is a newer snapshot to look at, the most promising one waits for it: until nothing newer is there, for a
-minute at most, or for three times what it will take where that is longer, so that most of the time goes into what is
-new.
+is worth its time. One at the target gets it at once, for as long as it may still turn out to be there. Below that, the
+most promising one waits for it while there is a newer snapshot to look at, but for a minute at most, or for five times
+what it will take where that is longer, so that most of the time goes into what is new.
 
 Where training has every core of the machine busy, the evaluator rests after each snapshot, since a learner whose
 threads wait for one another is twice as slow while anything else runs, at whatever priority.
@@ -42,7 +41,7 @@ from erlcli.runs.writer import EventLog, Heartbeat
 PROCESS = "evaluator"
 RECORD_SECONDS = 10.0  # from one record to the next; the first one imports for a second, and a short run has no time
 PUT_OFF_SECONDS = 60.0  # that a full number waits, where there is always a newer snapshot
-PUT_OFF_TIMES = 3.0  # or so many times what it will take
+PUT_OFF_TIMES = 5.0  # or so many times what it will take
 NICENESS = 10  # it runs in the gaps that training leaves
 SHARE = 0.25  # of the time, where training leaves no gaps
 
@@ -112,7 +111,7 @@ class Evaluator:
         self.seen = max(((int(row["attempt"]), int(row["steps"])) for row in full), default=(0, -1))
         self.recorded = time.monotonic()
         self.put_off: Look | None = None  # the most promising one that waits for its full number
-        self.put_off_since = 0.0
+        self.put_off_since: float | None = None  # when the first one since the last full number was put off
         self.share = SHARE if compute.takes_all_cores(recipe) else 1.0
         self.rests_until = 0.0
 
@@ -171,7 +170,7 @@ class Evaluator:
                 continue  # the learner went back to an older checkpoint
             look = Look(facts, weights)
             if look.attempt > self.seen[0]:
-                self.put_off = None  # a learner that started anew may have gone back before it
+                self.put_off = self.put_off_since = None  # a learner that started anew may have gone back before it
             self.seen = look.attempt, look.steps
             return look
         waiting, self.put_off = self.put_off, None
@@ -179,24 +178,25 @@ class Evaluator:
 
     def _evaluate(self, look: Look, *, full: bool) -> bool:
         """Play with one snapshot; whether the target is reached."""
-        episodes, target = self.recipe.eval.episodes, self.target
+        episodes, at_once = self.recipe.eval.episodes, self.evaluation.at_once
+        first, started = not look.scores.returns, time.monotonic()
         self.policy.load_state_dict(look.weights)
-        started = time.monotonic()
-        if look.scores.returns:
-            full = True  # it was put off
-        else:
+        if first:
             look.scores = self._play(range(self.recipe.eval.probe_episodes))
-            if target is not None and look.mean >= target:
-                self._try(look, target)
-        if full or (look.mean > self.best and self._newest() is None):
-            look.scores += self._play(range(len(look.scores.returns), episodes))
-        if len(look.scores.returns) < episodes and look.mean > self.best:
-            self._put_off(look)
+        full = full or (not first and self._waited(look))
+        while self._goes_on(look, full=full):
+            played = len(look.scores.returns)
+            look.scores += self._play(range(played, episodes if full else min(played + at_once, episodes)))
         look.seconds += time.monotonic() - started
-        row = self._row(look)
-        self.rows.append(row)
-        self.subject = Subject(self.policy, look.attempt, look.steps, row["length_mean"])
+        row, target = self._row(look), self.target
         is_full = row["kind"] == "full"
+        if is_full:
+            self.put_off_since = None
+        elif look.mean > self.best:
+            self._put_off(look)
+        if first or is_full:
+            self.rows.append(row)
+        self.subject = Subject(self.policy, look.attempt, look.steps, row["length_mean"])
         if is_full and row["return_mean"] > self.best:
             self._crown(look.weights, row)
         self._record()
@@ -205,24 +205,31 @@ class Evaluator:
             self._announce(row)
         return reached
 
-    def _try(self, look: Look, target: float) -> None:
-        """Play with one whose first episodes are at the target until all are, or it can't be: newer ones may be."""
-        episodes, at_once = self.recipe.eval.episodes, self.evaluation.at_once
-        while left := episodes - (played := len(look.scores.returns)):
-            if sum(look.scores.returns) + left * max(look.scores.returns) < target * episodes:
-                return
-            look.scores += self._play(range(played, played + min(left, at_once)))
+    def _goes_on(self, look: Look, *, full: bool) -> bool:
+        """Whether more of its episodes are played, some at a time, before something newer is looked at."""
+        episodes, probe = self.recipe.eval.episodes, self.recipe.eval.probe_episodes
+        returns, target = look.scores.returns, self.target
+        left = episodes - len(returns)
+        if full or not left:
+            return left > 0
+        if target is not None and sum(returns[:probe]) >= target * probe:
+            most = sum(returns) + left * max(returns)
+            if most >= target * episodes:
+                return True
+        return look.mean > self.best and self._newest() is None
 
     def _put_off(self, look: Look) -> None:
-        if self.put_off is None:
+        if self.put_off_since is None:
             self.put_off_since = time.monotonic()
         if self.put_off is None or look.mean > self.put_off.mean:
             self.put_off = look
 
     def _waited(self, look: Look) -> bool:
         """Whether the one that was put off has waited long enough."""
-        full = look.seconds * (self.recipe.eval.episodes / len(look.scores.returns) - 1.0)
-        return time.monotonic() - self.put_off_since >= max(PUT_OFF_SECONDS, PUT_OFF_TIMES * full)
+        if self.put_off_since is None:
+            return False
+        rest = look.seconds * (self.recipe.eval.episodes / len(look.scores.returns) - 1.0)
+        return time.monotonic() - self.put_off_since >= max(PUT_OFF_SECONDS, PUT_OFF_TIMES * rest)
 
     def _record(self) -> None:
         """For TensorBoard and the picture, now and then."""

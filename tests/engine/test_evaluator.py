@@ -31,6 +31,7 @@ class Run:
         self.policy = build.policy(self.recipe, self.evaluator.evaluation.spec)
         self.later = []  # snapshots that come one by one, each during a probe
         self.played = []  # score and episodes of each call
+        self.evaluator.evaluation.at_once = EPISODES
         self.evaluator.evaluation.run = self.play
         self.evaluator.filmer.offer = self.evaluator.filmer.last = lambda subject: None
 
@@ -71,9 +72,9 @@ def test_a_fast_learner_is_followed_by_probes_and_the_best_of_them_is_crowned_at
     assert run.evaluator.best == 30
 
 
-@pytest.mark.parametrize(("seconds", "waited"), [(60.0, 60), (10.0, 24)])
+@pytest.mark.parametrize(("seconds", "waited"), [(60.0, 60), (10.0, 40)])
 def test_with_always_a_newer_one_the_best_probe_waits_only_so_long(seconds, waited, tmp_path, monkeypatch):
-    """A second an episode: 8 s for the rest of a full number, which waits for three times as long or for `seconds`."""
+    """A second an episode: 8 s for the rest of a full number, which waits for five times as long or for `seconds`."""
     clock = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(module, "PUT_OFF_SECONDS", seconds)
@@ -131,6 +132,27 @@ def test_with_nothing_newer_a_promising_one_is_played_with_at_once(tmp_path):
     run.snapshot(1, 5.0)
     assert run.evaluate() == [(1, 5.0, "full")]
     assert run.played == [(5.0, 2), (5.0, 8)]
+
+
+def test_what_was_put_off_is_played_with_in_between_a_few_episodes_at_a_time(tmp_path):
+    run = Run(tmp_path)
+    run.evaluator.evaluation.at_once, run.evaluator.best = 3, 4.0
+    arrivals = {1: (2, 3.0), 3: (3, 1.0)}  # by the number of calls before
+
+    def play(policy, episodes, **_):
+        score = next(policy.parameters()).flatten()[0].item()
+        run.played.append((score, len(episodes)))
+        if len(run.played) in arrivals:
+            run.snapshot(*arrivals[len(run.played)])
+        if len(run.played) == 6:
+            run.finish()
+        return Scores([score] * len(episodes), [1] * len(episodes))
+
+    run.evaluator.evaluation.run = play
+    run.snapshot(1, 5.0)
+    assert run.evaluate() == [(1, 5.0, "full"), (2, 3.0, "probe"), (3, 1.0, "probe")]
+    assert run.played == [(5.0, 2), (3.0, 2), (5.0, 3), (1.0, 2), (5.0, 3), (5.0, 2)]
+    assert run.evaluator.best == 5.0
 
 
 def test_one_that_can_not_be_at_the_target_any_more_is_left_for_newer_ones(tmp_path):
