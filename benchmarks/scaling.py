@@ -94,7 +94,8 @@ def ppo_speed(num_envs: int, width: int, seconds: float) -> Point:
 
 def workers(count: int, settings: report.Settings) -> Point:
     """BipedalWalker in gymnasium."""
-    sets = ['env.backend="gymnasium"', "env.num_envs=24", "algorithm.rollout_length=64", f"engine.workers={count}"]
+    sets = ['env.backend="gymnasium"', "env.num_envs=24", "algorithm.rollout_length=64", "algorithm.batch_size=1024",
+            "network.hidden=[64, 64]", f"engine.workers={count}"]  # fmt: skip
     found = settings.bench("bipedal_ppo", sets, 5.0)
     collecting = found["steps_per_second"] / (1 - found["share_update"])
     return {"collecting, steps/s": collecting, "training, steps/s": found["steps_per_second"]}

@@ -23,7 +23,8 @@ from erlcli.recipe.load import load
 TITLE = "Workers"
 BUDGET_SECONDS = 150.0
 ENV, ENVS, SECONDS = "BipedalWalker-v3", 32, 6.0
-SETS = ['env.backend="gymnasium"', f"env.num_envs={ENVS}", "algorithm.rollout_length=64"]
+SETS = ['env.backend="gymnasium"', f"env.num_envs={ENVS}", "algorithm.rollout_length=64", "algorithm.batch_size=1024",
+        "network.hidden=[64, 64]"]  # fmt: skip
 OURS = {
     "one process": [],
     "2 workers": ["engine.workers=2"],

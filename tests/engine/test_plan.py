@@ -16,7 +16,7 @@ from erlcli.runs.writer import EventLog, Heartbeat
     ("recipe", "steps", "rows", "pays"),
     [
         ("cartpole_ppo", 5 * 200_000 / 512, 512, "off"),
-        ("bipedal_ppo", 10 * 3_000_000 / 1024, 1024, "updates"),
+        ("bipedal_ppo", 10 * 3_000_000 / 512, 512, "updates"),
         ("cartpole_dqn", 49_000 / 2, 128, "off"),
         ("halfcheetah_sac", 95_000, 256, "updates"),
         ("cartpole_a2c", None, None, None),
