@@ -5,6 +5,7 @@ import torch
 
 from erlcli.core.actions import ActionMap
 from erlcli.envs import envpool as backend
+from erlcli.envs import envpool_import
 from erlcli.envs.config import ENVPOOL_IDS, EnvConfig
 from erlcli.envs.envpool import EnvpoolVecEnv
 from erlcli.envs.envpool_exchange import Exchange
@@ -12,7 +13,10 @@ from erlcli.envs.gymnasium import GymnasiumVecEnv
 from erlcli.envs.vecenv import make_vec_env
 from erlcli.errors import EnvError, RecipeError
 
-envpool = pytest.importorskip("envpool")
+try:
+    envpool = envpool_import.load()
+except ImportError:
+    pytest.skip("envpool is not installed", allow_module_level=True)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -46,6 +50,7 @@ def rows(pool, seed, steps=40):
 
 @pytest.mark.parametrize("env_id", sorted(ENVPOOL_IDS))
 def test_spaces_and_time_limit_are_those_of_gymnasium(env_id):
+    assert envpool_import.knows(envpool, env_id)
     spec, own = gymnasium.spec(env_id), envpool.make_spec(env_id)
     env = spec.make(disable_env_checker=True)
     try:
@@ -217,6 +222,7 @@ def test_large_observations_are_no_infinities(make):
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "BipedalWalker-v3", "Hopper-v5"])
 def test_an_exchange_is_a_step_of_the_pool(env_id):
+    assert envpool_import.knows(envpool, env_id)
     options = {"num_envs": 3, "seed": 5, "max_episode_steps": 20}
     theirs, ours = (envpool.make_gymnasium(env_id, **options) for _ in range(2))
     exchange, random = Exchange(ours, ("elapsed_step",)), np.random.default_rng(0)
