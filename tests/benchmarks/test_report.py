@@ -108,10 +108,11 @@ def test_the_peer_is_told_what_a_recipe_says():
         recipe = load(name)
         task = on_policy.task(recipe)
         assert (task["env"], task["envs"], task["algorithm"]) == (
-            recipe.env.id,
+            recipe.env.id.replace("NoVel", ""),
             recipe.env.num_envs,
             name.split("_")[-1],
         )
+        assert (task["memory"] is not None) == ("NoVel" in recipe.env.id) == isinstance(task["entries"], list)
         assert task["options"]["n_steps"] == recipe.algorithm.rollout_length
         assert ("batch_size" in task["options"]) == (task["algorithm"] == "ppo")
         json.dumps(task)
