@@ -19,8 +19,8 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.test  ## benchmarks/results.md on this machine, half an hour; PEER= a python with stable-baselines3
-	$(BIN)/python benchmarks/run.py $(if $(PEER),--peer $(PEER))
+bench: $(VENV)/.test  ## benchmarks/results.md on this machine, half an hour; PEER=, RLLIB= pythons with these
+	$(BIN)/python benchmarks/run.py $(if $(PEER),--peer $(PEER)) $(if $(RLLIB),--rllib $(RLLIB))
 
 scaling: $(VENV)/.test  ## benchmarks/scaling.md on this machine, ten minutes
 	$(BIN)/python benchmarks/scaling.py

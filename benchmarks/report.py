@@ -36,21 +36,25 @@ class Settings:
 
     Attributes:
         peer: python of a venv with stable-baselines3; None where there is none.
+        rllib: python of a venv with ray[rllib], likewise.
         repeats: of every figure.
         longer: times the budget of its section that the deadline is away; for the command that is told.
         deadline: on the monotonic clock; another repeat is begun only if it is likely to be over by then.
         quick: the smallest settings that run through everything; their figures mean nothing.
-        notes: why figures are missing; shared by all parts of a section, as `facts` is.
+        notes: why figures are missing; shared by all parts of a section, as what follows is.
         facts: what else is to be said above the tables.
+        options: of the command, for the peers that were found.
     """
 
     peer: Path | None = None
+    rllib: Path | None = None
     repeats: int = 3
     longer: float = 1.0
     deadline: float = float("inf")
     quick: bool = False
     notes: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
 
     @property
     def left(self) -> float:
@@ -152,27 +156,43 @@ def _version(package: str) -> str:
 
 def find_peer(settings: Settings) -> Path | None:
     """The peer's python, if it has Stable-Baselines3; else None, and a note."""
-    if settings.peer is None:
-        settings.notes.append("Stable-Baselines3: no `--peer PEER_VENV/bin/python` was given")
+    return _found(settings, settings.peer, "Stable-Baselines3", "stable_baselines3", "--peer PEER_VENV/bin/python")
+
+
+def find_rllib(settings: Settings) -> Path | None:
+    """The other peer's python, if it has RLlib; else None, and a note."""
+    return _found(settings, settings.rllib, "RLlib", "ray.rllib", "--rllib RLLIB_VENV/bin/python")
+
+
+def _found(settings: Settings, python: Path | None, name: str, package: str, option: str) -> Path | None:
+    if python is None:
+        settings.notes.append(f"{name}: no `{option}` was given")
         return None
-    code = (
-        "import stable_baselines3 as s, torch; print(f'Stable-Baselines3 {s.__version__}, torch {torch.__version__}')"
-    )
+    top = package.partition(".")[0]
+    code = f"import {package}, {top}, torch; print(f'{name} {{{top}.__version__}}, torch {{torch.__version__}}')"
     try:
-        version = settings.run(settings.peer, "-c", code).strip()
+        version = settings.run(python, "-c", code).strip().splitlines()[-1]
     except (NotMeasured, OSError) as error:
-        settings.notes.append(f"Stable-Baselines3: {error}")
+        settings.notes.append(f"{name}: {error}")
         return None
     settings.facts.append(f"Peer: {version}.")
-    return settings.peer
+    settings.options.append(option)
+    return python
 
 
 def on_policy_peer(python: Path, task: Mapping[str, Any], seconds: float, settings: Settings) -> float:
     """Steps/s of `sb3_on_policy.py` with a task as it takes it."""
-    script = Path(__file__).with_name("sb3_on_policy.py")
-    return float(
-        settings.run(python, script, json.dumps(task), "--seconds", str(settings.seconds(seconds))).split()[-1]
-    )
+    return _peer_speed(python, "sb3_on_policy.py", task, seconds, settings)
+
+
+def rllib_peer(python: Path, task: Mapping[str, Any], seconds: float, settings: Settings) -> float:
+    """Steps/s of `rllib_ppo.py` with the same task."""
+    return _peer_speed(python, "rllib_ppo.py", task, seconds, settings)
+
+
+def _peer_speed(python: Path, script: str, task: Mapping[str, Any], seconds: float, settings: Settings) -> float:
+    path, length = Path(__file__).with_name(script), str(settings.seconds(seconds))
+    return float(settings.run(python, path, json.dumps(task), "--seconds", length).split()[-1])
 
 
 def spread(values: Sequence[float | None], form: str = "{:,.0f}") -> str:
@@ -209,10 +229,9 @@ def section(title: str, measure: Callable[[Settings], str], name: str, settings:
     except NotMeasured as error:
         settings.notes.append(str(error))
         body = ""
-    options = f" --longer {settings.longer:g}" if settings.longer != 1.0 else ""
-    if settings.facts:
-        options += " --peer PEER_VENV/bin/python"
-    facts = [f"{machine()}; {datetime.date.today()}; `python benchmarks/run.py --only {name}{options}`. Median (each)."]
+    longer = [f"--longer {settings.longer:g}"] if settings.longer != 1.0 else []
+    command = " ".join(["python benchmarks/run.py --only", name, *longer, *settings.options])
+    facts = [f"{machine()}; {datetime.date.today()}; `{command}`. Median (each)."]
     notes = "\n".join(f"* not measured: {note}" for note in dict.fromkeys(settings.notes))
     return "\n\n".join(part for part in (f"## {title}", "\n".join(facts + settings.facts), body, notes) if part)
 

@@ -2,6 +2,7 @@
 
     python benchmarks/run.py                             all sections, at most half an hour on two cores
     python benchmarks/run.py --peer PEER_VENV/bin/python side by side with Stable-Baselines3 in a venv of its own
+    python benchmarks/run.py --rllib VENV/bin/python     and PPO with RLlib in another
     python benchmarks/run.py --only ppo_speed startup    some sections; the others stay as they are
     python benchmarks/run.py --only on_policy            what `make bench` has no time for
     python benchmarks/run.py --only workers --longer 3   with three times its budget, for all repeats
@@ -46,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=SECTIONS | MORE, default=list(SECTIONS), metavar="SECTION")
     parser.add_argument("--peer", type=Path, help="python of a venv with stable-baselines3; without it, ours alone")
+    parser.add_argument("--rllib", type=Path, help="python of a venv with ray[rllib]")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--longer", type=float, default=1.0, metavar="TIMES", help="its budget a section may take")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -56,7 +58,7 @@ def main() -> None:
     for name in options.only:
         module = (SECTIONS | MORE)[name]
         deadline = time.monotonic() + (20.0 if options.quick else options.longer * module.BUDGET_SECONDS)
-        settings = report.Settings(options.peer, repeats, options.longer, deadline, options.quick)
+        settings = report.Settings(options.peer, options.rllib, repeats, options.longer, deadline, options.quick)
         began = time.monotonic()
         text = report.section(module.TITLE, module.section, name, settings)
         print(f"{text}\n\n[{name}: {time.monotonic() - began:.0f} s]\n", flush=True)

@@ -9,7 +9,10 @@ from erlcli.core.cpus import usable_cpus
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import AnyRecipe
 
-WIDE = 256  # width of a hidden layer from which more than one thread pays
+WIDE = 256  # width of a hidden layer from which products are bound by arithmetic
+WORK = 2**21  # multiply-adds of the widest layer on a batch for each thread: with less, they mostly wait for each other
+ROWS = 256  # of a batch, where an algorithm doesn't say
+MOST_THREADS = 8
 FEW_STEPS = 8  # env steps, which take less than a gradient step of wide layers (some 5 ms) even on slow physics
 
 
@@ -62,25 +65,33 @@ def choose_products(recipe: AnyRecipe) -> None:
 
 def is_wide(recipe: AnyRecipe) -> bool:
     """Whether its layers are wide enough to be bound by arithmetic."""
+    return _width(recipe) >= WIDE
+
+
+def _width(recipe: AnyRecipe) -> int:
     critics: tuple[int, ...] | None = getattr(recipe.algorithm, "critic_hidden", None)
-    return max(*recipe.network.hidden, *(critics or ()), 0) >= WIDE
+    return max(*recipe.network.hidden, *(critics or ()), 0)
 
 
 def threads(recipe: AnyRecipe) -> int:
     """CPU threads for the learner's tensor operations.
 
-    Small layers are done before a second thread has woken up, and the cores are better left to environments and
-    evaluation. With workers and lag, learner and workers run at the same time and share the cores; not so where the
-    learner makes a gradient step for each few env steps, which leaves the workers waiting nearly all of the time.
+    Small products are done before a second thread has woken up: 256 rows through 128 x 128 are the fewest that two
+    threads do sooner. Layers narrower than wide leave a core to the evaluator, in whose way threads that wait for each
+    other lose what they gain; and all cores but one to environments, where there are many env steps for each gradient
+    step. With workers and lag, learner and workers run at the same time and share the cores; not so with a gradient
+    step for each few env steps, which leaves the workers waiting nearly all of the time.
     """
     if recipe.engine.threads != "auto":
         return recipe.engine.threads
-    if not is_wide(recipe):
+    algorithm, total, envs = recipe.algorithm, recipe.train.total_steps, recipe.env.num_envs
+    learns_most, wide = algorithm.gradient_steps(total, envs) >= total / FEW_STEPS, is_wide(recipe)
+    if not (learns_most or wide):
         return 1
-    cores, total = usable_cpus(), recipe.train.total_steps
-    learns_most = recipe.algorithm.gradient_steps(total, recipe.env.num_envs) >= total / FEW_STEPS
+    worth = (algorithm.rows(envs) or ROWS) * _width(recipe) ** 2 // WORK
     busy = recipe.engine.workers if recipe.engine.lag and not learns_most else 0
-    return max(1, min(cores - busy, 8))
+    evaluator = 0 if wide else 1
+    return max(1, min(usable_cpus() - busy - evaluator, worth, MOST_THREADS))
 
 
 def takes_all_cores(recipe: AnyRecipe) -> bool:

@@ -13,6 +13,11 @@ from erlcli.recipe.load import load
     ("recipe", "sets", "threads"),
     [
         ("cartpole_ppo", [], 1),
+        ("lunarlander_continuous_sac", [], 2),  # 256 rows through 128 x 128
+        ("lunarlander_continuous_sac", ["algorithm.batch_size=128"], 1),
+        ("bipedal_ppo", [], 1),  # 512 rows through 128 x 128, but a step of 512 for each 51 env steps
+        ("halfcheetah_ppo", [], 2),  # 64 rows through 256 x 256
+        ("halfcheetah_ppo", ["algorithm.batch_size=32"], 1),
         ("halfcheetah_sac", [], 4),
         ("halfcheetah_sac", ["engine.workers=1"], 4),
         ("halfcheetah_sac", ["engine.workers=1", "engine.lag=1"], 4),
@@ -22,9 +27,17 @@ from erlcli.recipe.load import load
         ("halfcheetah_sac", ["engine.threads=3"], 3),
     ],
 )
-def test_wide_layers_take_the_cores_that_workers_leave(recipe, sets, threads, monkeypatch):
+def test_large_products_take_the_cores_that_workers_leave(recipe, sets, threads, monkeypatch):
     monkeypatch.setattr(compute, "usable_cpus", lambda: 4)
     assert compute.threads(load(recipe, sets)) == threads
+
+
+def test_narrower_layers_leave_a_core_to_the_evaluator(monkeypatch):
+    narrow = load("lunarlander_continuous_sac", ["algorithm.batch_size=1024"])
+    for cores, threads in [(1, 1), (2, 1), (3, 2), (4, 3), (64, 8)]:
+        monkeypatch.setattr(compute, "usable_cpus", lambda cores=cores: cores)
+        assert compute.threads(narrow) == threads
+        assert not compute.takes_all_cores(narrow)
 
 
 def test_where_an_evaluator_is_in_the_way(monkeypatch):
