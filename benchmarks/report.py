@@ -229,8 +229,9 @@ def section(title: str, measure: Callable[[Settings], str], name: str, settings:
     except NotMeasured as error:
         settings.notes.append(str(error))
         body = ""
+    repeats = [f"--repeats {settings.repeats}"] if settings.repeats != Settings.repeats else []
     longer = [f"--longer {settings.longer:g}"] if settings.longer != 1.0 else []
-    command = " ".join(["python benchmarks/run.py --only", name, *longer, *settings.options])
+    command = " ".join(["python benchmarks/run.py --only", name, *repeats, *longer, *settings.options])
     facts = [f"{machine()}; {datetime.date.today()}; `{command}`. Median (each)."]
     notes = "\n".join(f"* not measured: {note}" for note in dict.fromkeys(settings.notes))
     return "\n\n".join(part for part in (f"## {title}", "\n".join(facts + settings.facts), body, notes) if part)

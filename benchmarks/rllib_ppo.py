@@ -44,7 +44,8 @@ def configured(task: dict[str, Any], runners: int) -> PPOConfig:
         .training(train_batch_size_per_learner=task["envs"] * options["n_steps"], **settings)
         .rl_module(model_config=networks)
     )
-    if any(task.get("normalize", ())):
+    normalizes, _ = task.get("normalize", (False, False))
+    if normalizes:
         config.env_runners(env_to_module_connector=lambda env, spaces, device: MeanStdFilter())
     return config
 

@@ -52,7 +52,17 @@ def test_what_fails_is_noted_once_and_the_rest_is_measured():
     text = section("Title", lambda settings: "| a table |", "name", settings)
     assert text.startswith("## Title\n")
     assert text.endswith("| a table |\n\n* not measured: no peer")
-    assert "--only name`" in text
+    assert "--only name --repeats 2`" in text
+
+
+def test_a_section_says_by_which_command():
+    def measure(settings):
+        settings.options.append("--rllib RLLIB_VENV/bin/python")
+        return ""
+
+    settings = Settings(repeats=2, longer=1.5)
+    text = section("Title", measure, "name", settings)
+    assert "`python benchmarks/run.py --only name --repeats 2 --longer 1.5 --rllib RLLIB_VENV/bin/python`" in text
 
 
 def test_a_section_that_can_not_be_measured_says_why():
@@ -69,7 +79,9 @@ def test_commands_that_fail_say_so():
     settings = Settings()
     assert report.find_peer(settings) is None
     assert report.find_peer(Settings(peer=Path("/nowhere/python"), notes=settings.notes)) is None
-    assert len(settings.notes) == 2
+    assert report.find_rllib(settings) is None
+    assert len(settings.notes) == 3
+    assert settings.options == []
 
 
 def test_every_section_of_the_runner_has_what_it_needs():
