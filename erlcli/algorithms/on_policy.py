@@ -113,7 +113,7 @@ class OnPolicyAlgorithm(Algorithm):
         self._estimate: Callable[..., tuple[Tensor, ...]] = type(self).estimate
         num_envs = context.spec.num_envs
         updates = config.gradient_steps(config.rollout_length * num_envs, num_envs)
-        if config.rollout_length <= SHORT and updates <= FEW_UPDATES:
+        if config.rollout_length <= SHORT and updates <= FEW_UPDATES and not self.policy.raw:
             self._estimate = context.compiled("estimates", type(self).estimate)
         self._learn = context.graphs.capture("update", self.learn, [self.generator], self.not_captured(config, context))
         self.critic_memory: CriticMemory | None = None

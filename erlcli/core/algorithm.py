@@ -13,7 +13,7 @@ from torch import Tensor
 
 from erlcli.core.collective import Collective
 from erlcli.core.compiled import Compiled, Compiler, Owner
-from erlcli.core.encoders import make_encoder, wants_encoder
+from erlcli.core.encoders import convolves, make_encoder, wants_encoder
 from erlcli.core.graphs import Graphs
 from erlcli.core.memory import Memory
 from erlcli.core.networks import NetworkConfig as NetworkConfig  # algorithms find all that they are built from here
@@ -101,7 +101,7 @@ class Context:
             return "several learners exchange gradients"
         if self.network.recurrent is not None:
             return "network.recurrent: sequences have changing shapes"
-        if wants_encoder(self.spec.obs, self.network):
+        if convolves(self.spec.obs, self.network):
             return "network.encoder: its time goes into convolutions"
         return None
 

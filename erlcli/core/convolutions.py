@@ -19,6 +19,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from erlcli.core.networks import orthogonal
+from erlcli.core.patches import few_pixels
 from erlcli.errors import RecipeError
 
 NATURE_SIDE = 36  # pixels: below, nothing is left of an image behind the three convolutions
@@ -61,10 +62,20 @@ def _small(channels: int, sides: tuple[int, int], name: str) -> nn.Sequential:
     for out in (16, 32, 64):
         if side < 3:
             break
-        stride = 2 if side > 10 else 1
+        stride = _small_stride(side)
         layers += [_conv(channels, out, 3, stride), nn.ReLU()]
         channels, side = out, (side - 3) // stride + 1
     return nn.Sequential(*layers, nn.Flatten())
+
+
+def _small_stride(side: int) -> int:
+    return 2 if side > 10 else 1
+
+
+def are_products(kind: str, sides: tuple[int, int]) -> bool:
+    """Whether all convolutions of an encoder are such that machine code makes products of them, see `core.patches`."""
+    stride = _small_stride(min(sides))
+    return kind == "small_cnn" and few_pixels([(side - 3) // stride + 1 for side in sides])
 
 
 class Residual(nn.Module):

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from erlcli.core import patches
+
 NARROW = 32  # columns, below which a product is bound by them: some vectors of a processor
 # tanh x = x P(x^2) / Q(x^2) on [-END, END], where 1 - tanh rounds to nothing: polynomials whose relative error was made
 # as equal as it gets by reweighted least squares. With float32 arithmetic the largest error is 4e-7, at the ends.
@@ -58,10 +60,12 @@ def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
     return total
 
 
-DECOMPOSITIONS: dict[Any, Callable[..., Tensor]] = {
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.addmm.default: biased,
     torch.ops.aten.baddbmm.default: biased,
     torch.ops.aten.mm.default: turned,
     torch.ops.aten.bmm.default: turned,
     torch.ops.aten.tanh.default: rational_tanh,
+    torch.ops.aten.convolution.default: patches.convolution,
+    torch.ops.aten.convolution_backward.default: patches.convolution_backward,
 }

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from erlcli.core import matmul
-from erlcli.core.convolutions import LAYERS, NATURE_SIDE
+from erlcli.core.convolutions import LAYERS, NATURE_SIDE, are_products
+from erlcli.core.machine_code import tracing
 from erlcli.core.networks import NetworkConfig, mlp
 from erlcli.core.packing import image, vector, vector_size
 from erlcli.core.types import Box
@@ -39,6 +40,15 @@ def wants_encoder(obs: Box, network: NetworkConfig) -> bool:
     if obs.parts:
         return True
     return network.encoder != "mlp" and (network.encoder != "auto" or is_image(obs))
+
+
+def convolves(obs: Box, network: NetworkConfig) -> bool:
+    """Whether the time of a network for these observations goes into convolutions, which machine code leaves alone."""
+    if not wants_encoder(obs, network) or network.encoder == "mlp":
+        return False
+    images = [part.space for part in obs.parts if part.space.dtype == "uint8"] if obs.parts else [obs]
+    sides = [_layout(space, network, "observation")[2] for space in images]
+    return not all(are_products(_kind(network, each), each) for each in sides)
 
 
 def make_encoder(obs: Box, network: NetworkConfig) -> ImageEncoder | PartsEncoder | None:
@@ -116,10 +126,7 @@ class ImageEncoder(nn.Module):
         self.shape = space.shape
         self.axes, channels, sides = _layout(space, network, name)
         self.scale = 1.0 / network.pixel_max if space.dtype == "uint8" else 1.0
-        kind = network.encoder
-        if kind == "auto":
-            kind = "nature_cnn" if min(sides) >= NATURE_SIDE else "small_cnn"
-        self.layers = LAYERS[kind](channels, sides, name)
+        self.layers = LAYERS[_kind(network, sides)](channels, sides, name)
         with torch.no_grad():
             self.width = int(self.layers(torch.zeros(1, channels, *sides)).shape[1])
 
@@ -127,8 +134,8 @@ class ImageEncoder(nn.Module):
         """(..., *shape) of any dtype to float32 (..., width)."""
         lead = obs.shape[: obs.ndim - len(self.shape)]
         flat = obs if len(lead) == 1 else obs.reshape(-1, *self.shape)
-        # While a program is traced the number of images is a symbol that must not be compared.
-        if not torch.is_grad_enabled() and not torch.compiler.is_compiling() and len(flat) > CHUNK:
+        count = flat.shape[0]  # where a program is traced for any number of them, a symbol that must not be compared
+        if not torch.is_grad_enabled() and isinstance(count, int) and count > CHUNK:
             out = torch.cat([self._encode(chunk) for chunk in torch.split(flat, CHUNK)])
         else:
             out = self._encode(flat)
@@ -144,7 +151,7 @@ class ImageEncoder(nn.Module):
         if len(self.shape) == 4:
             x = x.flatten(1, 2)
         on_cpu = x.device.type == "cpu"
-        rounded = on_cpu and matmul.rounding()
+        rounded = on_cpu and matmul.rounding() and not tracing()  # machine code makes products, which round themselves
         # With a pixel's channels side by side, a CPU takes half the time for gradients.
         layout = torch.channels_last if on_cpu else torch.preserve_format
         x = x.to(torch.bfloat16 if rounded else torch.float32, memory_format=layout)
@@ -210,6 +217,13 @@ class Pixels(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """(..., *shape) to float32 (..., width)."""
         return obs.flatten(-self.ndim).to(torch.float32) * self.scale
+
+
+def _kind(network: NetworkConfig, sides: tuple[int, int]) -> str:
+    """Which convolutions: a key of `LAYERS`."""
+    if network.encoder != "auto":
+        return network.encoder
+    return "nature_cnn" if min(sides) >= NATURE_SIDE else "small_cnn"
 
 
 def _layout(space: Box, network: NetworkConfig, name: str) -> tuple[tuple[int, ...] | None, int, tuple[int, int]]:

@@ -128,7 +128,7 @@ class VectorPolicy(Policy):
 
     def __init__(self, obs: Box, obs_clip: float | None, raw: bool = False) -> None:
         super().__init__()
-        self.obs_ndim = len(obs.shape)
+        self.obs, self.obs_ndim = obs, len(obs.shape)
         self.raw, self.floats = raw, vector_size(obs)
         shape = (self.floats,) if raw else obs.shape
         wanted = obs_clip is not None and (self.floats > 0 or not raw)

@@ -14,6 +14,7 @@ from erlcli.core.actor import Actor
 from erlcli.core.algorithm import Algorithm, Context, NetworkConfig, NormalizeConfig
 from erlcli.core.collective import ALONE, Collective
 from erlcli.core.compiled import Compiler
+from erlcli.core.encoders import convolves
 from erlcli.core.graphs import CudaRecorder, Graphs
 from erlcli.core.policy import Policy, VectorPolicy
 from erlcli.core.seeding import derive
@@ -34,26 +35,32 @@ def context(
     compiler: Compiler | None = None,
 ) -> Context:
     """What algorithms are built from; `spec` is that of one process, the context speaks of all the learner's envs."""
-    network, normalize = recipe.network, recipe.normalize
+    normalize = recipe.normalize
     return Context(
         spec=replace(spec, num_envs=recipe.envs_per_learner),
-        network=NetworkConfig(
-            tuple(network.hidden),
-            network.activation,
-            network.layer_norm,
-            network.encoder,
-            network.image_layout,
-            network.pixel_max,
-            network.share_trunk,
-            network.recurrent,
-            network.recurrent_hidden,
-        ),
+        network=network(recipe),
         normalize=NormalizeConfig(normalize.obs, normalize.reward, normalize.obs_clip, normalize.reward_clip),
         device=device,
         seed=recipe.train.seed,
         collective=collective,
         graphs=graphs or Graphs(),
         compiler=compiler or Compiler(),
+    )
+
+
+def network(recipe: AnyRecipe) -> NetworkConfig:
+    """The `[network]` section."""
+    section = recipe.network
+    return NetworkConfig(
+        tuple(section.hidden),
+        section.activation,
+        section.layer_norm,
+        section.encoder,
+        section.image_layout,
+        section.pixel_max,
+        section.share_trunk,
+        section.recurrent,
+        section.recurrent_hidden,
     )
 
 
@@ -222,7 +229,7 @@ def actor(recipe: AnyRecipe, policy: Policy, compiler: Compiler) -> Actor:
     refusal = None
     if not policy.plain:
         refusal = "the policy obeys masks, or remembers"
-    elif isinstance(policy, VectorPolicy) and policy.raw:
+    elif isinstance(policy, VectorPolicy) and convolves(policy.obs, network(recipe)):
         refusal = "network.encoder: its time goes into convolutions"
     wanted = compiler if recipe.engine.compile == "on" else None
     return Actor(policy, recipe.algorithm, wanted, (recipe.network, recipe.normalize), refusal)

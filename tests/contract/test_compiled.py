@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from erlcli.engine import build
 from erlcli.runs.jsonl import read
 
 CPU = torch.device("cpu")
+IMAGES = Path(__file__).parent / "envs" / "images.py"  # of 12 x 12 pixels, with numbers beside them
 # A large epsilon: Adam divides by the root of squared gradients, which makes steps of the rounding of tiny ones.
 SETTINGS = {
     "warmup_steps": 16,
@@ -73,6 +75,19 @@ def test_it_learns_what_it_learns_without(name, make_run, tmp_path):
     run = make_run(name, env_of(name), algorithm=SETTINGS, normalize=normalize)
     plain, compiled, metrics = pair(run, 4, tmp_path / "cache", told)
     assert told and {step for step, reason in told.items() if reason is not None} == REFUSALS.get(name, set())
+    assert_alike(plain, compiled, metrics)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(registry.configs()) - set(REFUSALS)))
+def test_with_small_images_it_learns_what_it_learns_without(name, make_run, tmp_path):
+    told = {}
+    env = "DriftingChoice" if env_of(name) == "Corridor" else "Drifting"
+    where = {"id": f"{IMAGES}:{env}"}
+    run = make_run(name, "Bandit", env=where, algorithm=SETTINGS, normalize={"obs": True})
+    plain, compiled, metrics = pair(run, 4, tmp_path / "cache", told)
+    assert told and set(told.values()) == {None}
     assert_alike(plain, compiled, metrics)
 
 
