@@ -16,11 +16,9 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from erlcli.engine import build, checkpoint, compute
@@ -29,6 +27,7 @@ from erlcli.engine.evaluate import Scores
 from erlcli.engine.evaluate_torch import make_evaluation
 from erlcli.engine.failures import Interrupted, run_child
 from erlcli.engine.film import Filmer, Subject
+from erlcli.engine.look import Look, written_at
 from erlcli.engine.recorder import Recorder
 from erlcli.envs.config import env_config
 from erlcli.envs.position import PositionLog
@@ -44,38 +43,6 @@ PUT_OFF_SECONDS = 60.0  # that a full number waits, where there is always a newe
 PUT_OFF_TIMES = 5.0  # or so many times what it will take
 NICENESS = 10  # it runs in the gaps that training leaves
 SHARE = 0.25  # of the time, where training leaves no gaps
-
-
-@dataclass
-class Look:
-    """A snapshot, and how it has played so far.
-
-    Attributes:
-        facts: what the learner has written beside the weights.
-        weights: of the policy.
-        scores: of the first so many episodes; of none yet.
-        seconds: that they took.
-    """
-
-    facts: dict[str, str]
-    weights: dict[str, Tensor]
-    scores: Scores = field(default_factory=Scores)
-    seconds: float = 0.0
-
-    @property
-    def attempt(self) -> int:
-        """Of the learner, which may be started anew while the evaluator lives on."""
-        return int(self.facts["attempt"])
-
-    @property
-    def steps(self) -> int:
-        """Env steps before it was written."""
-        return int(self.facts["steps"])
-
-    @property
-    def mean(self) -> float:
-        """Return of the episodes played."""
-        return sum(self.scores.returns) / len(self.scores.returns)
 
 
 class Evaluator:
@@ -148,7 +115,7 @@ class Evaluator:
     def _newest(self) -> Path | None:
         """The newest snapshot not looked at yet; older ones are dropped."""
         paths = sorted(self.layout.snapshots.glob("[0-9]*.safetensors"))
-        newest = max(((written, path) for path in paths if (written := _written(path)) is not None), default=None)
+        newest = max(((written, path) for path in paths if (written := written_at(path)) is not None), default=None)
         fresh = newest[1] if newest is not None and newest[0] > self.seen else None
         if not self.recipe.eval.keep_snapshots:
             for path in paths:
@@ -163,12 +130,9 @@ class Evaluator:
         waited = self.put_off is not None and self._waited(self.put_off)
         while not waited and (path := self._newest()) is not None:
             try:
-                with safe_open(path, "pt") as file:
-                    facts = dict(file.metadata())
-                    weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+                look = Look.read(path)
             except FileNotFoundError:
                 continue  # the learner went back to an older checkpoint
-            look = Look(facts, weights)
             if look.attempt > self.seen[0]:
                 self.put_off = self.put_off_since = None  # a learner that started anew may have gone back before it
             self.seen = look.attempt, look.steps
@@ -275,16 +239,6 @@ class Evaluator:
             steps=row["steps"],
         )
         write_json(self.layout.stop_request, {"reason": "target", "steps": row["steps"]})
-
-
-def _written(path: Path) -> tuple[int, int] | None:
-    """Attempt and steps of a snapshot; a newer attempt may come from an older checkpoint. None if it is gone."""
-    try:
-        with safe_open(path, "pt") as file:
-            facts = file.metadata()
-    except FileNotFoundError:
-        return None
-    return int(facts["attempt"]), int(facts["steps"])
 
 
 def main(arguments: list[str]) -> int:

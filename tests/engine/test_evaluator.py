@@ -9,7 +9,8 @@ import torch
 from erlcli.engine import build, checkpoint
 from erlcli.engine import evaluator as module
 from erlcli.engine.evaluate import Scores
-from erlcli.engine.evaluator import Evaluator, Look
+from erlcli.engine.evaluator import Evaluator
+from erlcli.engine.look import Look
 from erlcli.recipe.load import load
 from erlcli.runs.curve import Curve
 from erlcli.runs.layout import RunLayout
