@@ -12,6 +12,7 @@ from report import Settings, bench_command, by_turns, find_peer, on_policy_peer,
 
 from erlcli.core import matmul
 from erlcli.engine import compute
+from erlcli.envs import novel
 from erlcli.recipe.load import AnyRecipe, load
 
 TITLE = "Speed of the recipes that learn from rollouts"
@@ -33,8 +34,7 @@ RECIPES = (
 )  # fmt: skip
 # What the peer sees of what; of MiniGrid the grid alone.
 SEEN: dict[str, tuple[str, list[int] | str]] = {
-    "CartPoleNoVel-v1": ("CartPole-v1", [0, 2]),
-    "PendulumNoVel-v1": ("Pendulum-v1", [0, 1]),
+    **{name: (name.replace("NoVel", ""), list(entries)) for name, entries in novel.ENTRIES.items()},
     "MiniGrid-DoorKey-5x5-v0": ("MiniGrid-DoorKey-5x5-v0", "image"),
 }
 

@@ -55,20 +55,20 @@ def seeing(name: str, entries: list[int] | str) -> gymnasium.Env[Any, Any]:
 
 
 class SmallImage(BaseFeaturesExtractor):
-    """Convolutions as our `small_cnn` has them, of a flat image of `sides` x `sides` cells with three channels."""
+    """Convolutions as our `small_cnn` has them, of MiniGrid's flat image: 7 x 7 cells of three numbers up to 10."""
 
-    def __init__(self, space: gymnasium.spaces.Box, sides: int, largest: float) -> None:
+    def __init__(self, space: gymnasium.spaces.Box) -> None:
         layers: list[nn.Module] = []
         for channels, out in ((3, 16), (16, 32), (32, 64)):
             layers += [nn.Conv2d(channels, out, 3), nn.ReLU()]
         layers.append(nn.Flatten())
-        super().__init__(space, 64 * (sides - 6) ** 2)
-        self.sides, self.scale, self.layers = sides, 1.0 / largest, nn.Sequential(*layers)
+        super().__init__(space, 64)
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """(B, sides * sides * 3) to (B, features)."""
-        images = observations.reshape(-1, self.sides, self.sides, 3).permute(0, 3, 1, 2)
-        features: torch.Tensor = self.layers(images * self.scale)
+        """(B, 7 * 7 * 3) to (B, 64)."""
+        images = observations.reshape(-1, 7, 7, 3).permute(0, 3, 1, 2)
+        features: torch.Tensor = self.layers(images * 0.1)
         return features
 
 
@@ -116,8 +116,7 @@ def main() -> None:
         (width,) = hidden
         networks |= {"net_arch": [], "features_extractor_kwargs": {"features_dim": width}}
     if isinstance(entries, str):
-        image = {"sides": 7, "largest": 10.0}
-        networks |= {"features_extractor_class": SmallImage, "features_extractor_kwargs": image}
+        networks |= {"features_extractor_class": SmallImage}
     clock = Clock(options.seconds)
     peer: Any = ALGORITHMS[task.get("algorithm", "ppo")]
     policy = "CnnPolicy" if games else "MlpPolicy"

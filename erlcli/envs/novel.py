@@ -14,6 +14,8 @@ from gymnasium import spaces
 
 Env = gymnasium.Env[Any, Any]
 
+ENTRIES = {"CartPoleNoVel-v1": (0, 2), "PendulumNoVel-v1": (0, 1)}  # of an observation, that are seen
+
 
 class Chosen(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Some entries of flat observations.
@@ -39,14 +41,14 @@ def cart_pole(**kwargs: Any) -> Env:  # noqa: ANN401 - whatever CartPole takes
     """CartPole without the velocities of cart and pole."""
     from gymnasium.envs.classic_control import CartPoleEnv
 
-    return Chosen(CartPoleEnv(**kwargs), (0, 2))
+    return Chosen(CartPoleEnv(**kwargs), ENTRIES["CartPoleNoVel-v1"])
 
 
 def pendulum(**kwargs: Any) -> Env:  # noqa: ANN401 - whatever Pendulum takes
     """Pendulum without its angular velocity."""
     from gymnasium.envs.classic_control import PendulumEnv
 
-    return Chosen(PendulumEnv(**kwargs), (0, 1))
+    return Chosen(PendulumEnv(**kwargs), ENTRIES["PendulumNoVel-v1"])
 
 
 def register() -> None:
