@@ -113,7 +113,7 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     from erlcli.cli import background
     from erlcli.engine.plan import backend_of, resolve
     from erlcli.recipe.tournament import load_tournament
-    from erlcli.tournament.evolve import founder
+    from erlcli.tournament.births import founder
     from erlcli.tournament.ledger import Ledger
     from erlcli.tournament.members import uncompiled
     from erlcli.tournament.session import HEADER

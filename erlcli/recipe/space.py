@@ -1,19 +1,18 @@
 """Search spaces: typed distributions over the keys of a recipe, drawn from, mutated and crossed. Free of torch.
 
-Settings are a flat table, dotted key to value. Every operation keeps a value's type and bounds. Draws come from a
-`random.Random` and use nothing of it but `random()`, whose numbers are the same in every Python.
+Settings are a flat table, dotted key to value.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from erlcli.errors import RecipeError
+from erlcli.recipe.distributions import Choice, Distribution, Int, LogUniform, Uniform, is_number
 from erlcli.recipe.founders import Turn
 from erlcli.recipe.words import found, nearest, shorten, wrap
 
@@ -28,127 +27,6 @@ KINDS = ("uniform", "loguniform", "int", "choice", "bool")
 def is_structural(key: str) -> bool:
     """Whether tensors of a run depend on `key`, so that it stays within a lineage."""
     return any(key == name or (name.endswith(".") and key.startswith(name)) for name in STRUCTURAL)
-
-
-class Distribution(ABC):
-    """Values that one key may take."""
-
-    @abstractmethod
-    def sample(self, random: Random) -> Any:  # noqa: ANN401 - any TOML value
-        """A value."""
-
-    @abstractmethod
-    def perturb(self, value: Any, random: Random, factors: tuple[float, float]) -> Any:  # noqa: ANN401
-        """A value near `value`.
-
-        Args:
-            value: from this distribution; what lies outside is brought within first.
-            random: of the draws.
-            factors: below and above 1: the largest changes, down and up.
-        """
-
-    @abstractmethod
-    def extremes(self) -> list[Any]:
-        """Values that a recipe has to accept if it accepts all."""
-
-
-@dataclass(frozen=True)
-class Uniform(Distribution):
-    """Floats in [low, high]. A perturbation moves by a share of the range, so that 0.99 and 0.01 are moved alike."""
-
-    low: float
-    high: float
-
-    def sample(self, random: Random) -> float:
-        """See `Distribution.sample`."""
-        return _within(self.low + random.random() * (self.high - self.low), self.low, self.high)
-
-    def perturb(self, value: Any, random: Random, factors: tuple[float, float]) -> float:  # noqa: ANN401
-        """See `Distribution.perturb`."""
-        return reflect(float(value) + log_factor(random, factors) * (self.high - self.low), self.low, self.high)
-
-    def extremes(self) -> list[Any]:
-        """See `Distribution.extremes`."""
-        return [self.low, self.high]
-
-
-@dataclass(frozen=True)
-class LogUniform(Distribution):
-    """Floats in [low, high], low > 0, each order of magnitude alike. A perturbation multiplies."""
-
-    low: float
-    high: float
-
-    def sample(self, random: Random) -> float:
-        """See `Distribution.sample`."""
-        low, high = math.log(self.low), math.log(self.high)
-        return _within(math.exp(low + random.random() * (high - low)), self.low, self.high)
-
-    def perturb(self, value: Any, random: Random, factors: tuple[float, float]) -> float:  # noqa: ANN401
-        """See `Distribution.perturb`."""
-        moved = math.log(_within(float(value), self.low, self.high)) + log_factor(random, factors)
-        return _within(math.exp(reflect(moved, math.log(self.low), math.log(self.high))), self.low, self.high)
-
-    def extremes(self) -> list[Any]:
-        """See `Distribution.extremes`."""
-        return [self.low, self.high]
-
-
-@dataclass(frozen=True)
-class Int(Distribution):
-    """Whole numbers in [low, high]; with `log` each order of magnitude alike, and a perturbation multiplies.
-
-    Fractions are rounded up or down by chance, in proportion: cutting them off would drift towards `low`, and rounding
-    to the nearest would never leave a small number.
-    """
-
-    low: int
-    high: int
-    log: bool = False
-
-    def sample(self, random: Random) -> int:
-        """See `Distribution.sample`."""
-        if not self.log:
-            return min(self.low + int(random.random() * (self.high - self.low + 1)), self.high)
-        return self._round(LogUniform(self.low, self.high).sample(random), random)
-
-    def perturb(self, value: Any, random: Random, factors: tuple[float, float]) -> int:  # noqa: ANN401
-        """See `Distribution.perturb`."""
-        near: Distribution = LogUniform(self.low, self.high) if self.log else Uniform(self.low, self.high)
-        return self._round(near.perturb(value, random, factors), random)
-
-    def _round(self, value: float, random: Random) -> int:
-        whole = math.floor(value)
-        return min(max(whole + (random.random() < value - whole), self.low), self.high)
-
-    def extremes(self) -> list[Any]:
-        """See `Distribution.extremes`."""
-        return [self.low, self.high]
-
-
-@dataclass(frozen=True)
-class Choice(Distribution):
-    """One of a list. A perturbation goes to a neighbour among numbers, and anywhere else among other values."""
-
-    values: tuple[Any, ...]
-
-    def sample(self, random: Random) -> Any:  # noqa: ANN401
-        """See `Distribution.sample`."""
-        return self.values[min(int(random.random() * len(self.values)), len(self.values) - 1)]
-
-    def perturb(self, value: Any, random: Random, factors: tuple[float, float]) -> Any:  # noqa: ANN401
-        """See `Distribution.perturb`."""
-        if value not in self.values or len(self.values) == 1:
-            return self.sample(random)
-        if all(_is_number(item) for item in self.values):
-            ordered = sorted(self.values)
-            place = ordered.index(value) + (1 if random.random() < 0.5 else -1)
-            return ordered[place] if 0 <= place < len(ordered) else value
-        return Choice(tuple(item for item in self.values if item != value)).sample(random)
-
-    def extremes(self) -> list[Any]:
-        """See `Distribution.extremes`."""
-        return list(self.values)
 
 
 @dataclass(frozen=True)
@@ -237,25 +115,6 @@ class Space:
                 if not is_structural(key) and key in second and random.random() < 0.5:
                     child[key] = second[key]
         return child
-
-
-def log_factor(random: Random, factors: tuple[float, float]) -> float:
-    """The logarithm of a factor between `factors`: below and above 0 with the same probability, so its median is 0."""
-    end = math.log(factors[1] if random.random() < 0.5 else factors[0])
-    return random.random() * end
-
-
-def reflect(value: float, low: float, high: float) -> float:
-    """`value` mirrored at the bounds, so that none of them attracts."""
-    span = high - low
-    if span <= 0:
-        return low
-    place = (value - low) % (2 * span)
-    return _within(low + min(place, 2 * span - place), low, high)
-
-
-def _within(value: float, low: float, high: float) -> float:
-    return min(max(value, low), high)
 
 
 def parse(tables: Mapping[str, Any], algorithm: str, algorithms: Sequence[str], source: str) -> Space:
@@ -354,7 +213,7 @@ def _distribution(table: Mapping[str, Any], place: str, source: str) -> Distribu
 
 def _range(kind: str, low: Any, high: Any, log: Any) -> Distribution | str:  # noqa: ANN401 - any TOML values
     """The distribution between two bounds, or what is wrong with them."""
-    if not (_is_number(low) and _is_number(high)) or not math.isfinite(low) or not math.isfinite(high):
+    if not (is_number(low) and is_number(high)) or not math.isfinite(low) or not math.isfinite(high):
         return "low and high are no numbers"
     if low > high:
         return f"low = {low} is above high = {high}"
@@ -365,10 +224,6 @@ def _range(kind: str, low: Any, high: Any, log: Any) -> Distribution | str:  # n
     if kind == "loguniform":
         return LogUniform(float(low), float(high)) if low > 0 else f"low = {low}, which is not above 0"
     return Uniform(float(low), float(high))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _refusal(source: str, place: str, what: str, expected: str, value: str, remedy: str) -> RecipeError:

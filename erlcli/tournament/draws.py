@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from random import Random
 
+from erlcli.recipe.tournament import TournamentRecipe
+
 
 def derive(seed: int, *path: str | int) -> int:
     """A seed in [0, 2**31) for the stream named by `path`; the same hash as `core.seeding`, without torch."""
@@ -20,3 +22,8 @@ def random_of(seed: int, seq: int) -> Random:
 def state_of(seed: int, seq: int) -> str:
     """The random state as a row tells it."""
     return f"{seed}/row/{seq}"
+
+
+def seed_of(recipe: TournamentRecipe) -> int:
+    """All randomness of a tournament derives from it."""
+    return recipe.base.train.seed

@@ -7,20 +7,17 @@ time, and every prefix of a journal leads to a next thing: an orchestrator that 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from erlcli.errors import RecipeError
-from erlcli.recipe.founders import Turn
-from erlcli.recipe.space import Settings
 from erlcli.recipe.tournament import TournamentRecipe
 from erlcli.runs.jsonl import Row
+from erlcli.tournament.births import child, founder, sibling, spawn
 from erlcli.tournament.board import board, retire, succession
-from erlcli.tournament.draws import derive, random_of, state_of
+from erlcli.tournament.draws import random_of, seed_of, state_of
 from erlcli.tournament.ledger import Entry, Ledger
 from erlcli.tournament.selection import draw, probabilities
 
-TRIES = 200  # draws until settings fit each other
 SHOWN = 50  # candidates that a selection's row lists; the others follow from the rows before
 
 
@@ -37,17 +34,12 @@ class Task:
     member: str
 
 
-def seed_of(recipe: TournamentRecipe) -> int:
-    """All randomness of a tournament derives from it."""
-    return recipe.base.train.seed
-
-
 def settle(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     """The next row that follows from the journal alone; None where all has been said."""
     if ledger.finished:
         return None
     if ledger.incomplete is not None:
-        return _sibling(ledger, recipe, ledger.incomplete)
+        return sibling(ledger, recipe, ledger.incomplete)
     if ledger.founded < recipe.section.members:
         return founder(ledger, recipe, founding=True)
     if ledger.pending is not None:
@@ -193,102 +185,6 @@ def breed(ledger: Ledger, recipe: TournamentRecipe, *, idle: bool) -> Row | None
     return row
 
 
-def founder(ledger: Ledger, recipe: TournamentRecipe, *, founding: bool) -> Row:
-    """A member without a parent.
-
-    Args:
-        ledger: settled.
-        recipe: of the tournament.
-        founding: whether it is one of those that the tournament begins with.
-
-    Raises:
-        RecipeError: the search space has next to no settings that fit each other.
-    """
-    random = random_of(seed_of(recipe), ledger.board.seq + 1)
-    turn = Turn(ledger.founded, recipe.section.members, derive(seed_of(recipe), "founders")) if founding else None
-    for trial in range(TRIES):
-        if turn is not None and trial == TRIES // 2:
-            turn = replace(turn, shares=False)
-        settings = recipe.space.sample(random, turn)
-        if recipe.accepts(settings):
-            facts = {"founder": founding, "algorithm": recipe.space.algorithm_of(settings)}
-            return _spawn(ledger, recipe, None, settings, **facts)
-    try:
-        recipe.member(settings, 0)
-    except RecipeError as error:
-        raise RecipeError(
-            f"{recipe.source}: tournament.search: {TRIES} draws, and none gave a recipe that works",
-            expected=error.expected,
-            found=f"last of all, {error.message}: {error.found}",
-            remedy="narrow the ranges until they fit each other",
-        ) from None
-    raise AssertionError("unreachable: the settings were refused a moment ago")
-
-
-def child(ledger: Ledger, recipe: TournamentRecipe) -> Row:
-    """The child of the selection that is pending."""
-    pending = ledger.pending
-    if pending is None:
-        raise ValueError("nobody was selected")
-    parent = ledger.board.members[pending.parent]
-    second = ledger.board.members[pending.second] if pending.second is not None else None
-    random = random_of(seed_of(recipe), ledger.board.seq + 1)
-    settings = dict(parent.parameters)
-    for _ in range(TRIES):
-        tried = dict(parent.parameters)
-        if second is not None:
-            tried = recipe.space.cross(tried, second.parameters, random)
-        tried = recipe.space.mutate(tried, random, recipe.mutation)
-        if recipe.accepts(tried):
-            settings = tried
-            break
-    return _spawn(ledger, recipe, parent.id, settings)
-
-
-def clone(ledger: Ledger, recipe: TournamentRecipe, parent: str) -> Row:
-    """A member with another's weights and settings, and a seed of its own; a unit of one."""
-    return _spawn(ledger, recipe, parent, dict(ledger.board.members[parent].parameters), pods=1)
-
-
-def _spawn(ledger: Ledger, recipe: TournamentRecipe, parent: str | None, settings: Settings, **facts: Any) -> Row:  # noqa: ANN401
-    name, seq, seed = ledger.name_next(), ledger.board.seq + 1, seed_of(recipe)
-    row: Row = {"event": "spawn", "member": name, "parent": parent}
-    before: dict[str, Any] = {}
-    if parent is not None:
-        member = ledger.board.members[parent]
-        before = dict(member.parameters)
-        row |= {"algorithm": member.algorithm, "steps": _steps(ledger, parent)}
-    else:
-        row |= {"steps": 0}
-    return row | {
-        "changes": {key: value for key, value in settings.items() if key not in before or before[key] != value},
-        "seed": derive(seed, "member", name),
-        "unit": name,
-        "pods": recipe.section.pods_per_member,
-        "generation": ledger.generation,
-        "random_state": state_of(seed, seq),
-        **facts,
-    }
-
-
-def _steps(ledger: Ledger, parent: str) -> int:
-    """Steps of the checkpoint that a child gets: the one its parent was scored with, which is held for it."""
-    entry = ledger.alive.get(parent)
-    if entry is not None and entry.scored >= 0:
-        return entry.scored
-    return ledger.board.members[parent].steps
-
-
-def _sibling(ledger: Ledger, recipe: TournamentRecipe, unit: str) -> Row:
-    """Another pod of a unit: the same in all but its seed."""
-    first = ledger.board.members[ledger.units[unit].members[0]]
-    entry = ledger.alive[first.id]
-    parent = first.parent.id if first.parent is not None else None
-    settings = dict(first.parameters)
-    row = _spawn(ledger, recipe, parent, settings, unit=unit, pods=ledger.units[unit].pods, founder=entry.founder)
-    return row | {"algorithm": first.algorithm, "steps": first.born_steps, "generation": entry.generation}
-
-
 def _resolve_units(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     """Fuse the pods of a unit that have all been scored, then keep the best of them and of what they were fused to."""
     if recipe.section.pods_per_member == 1:
@@ -303,7 +199,7 @@ def _resolve_units(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         if unit.fused is None:
             first = pods[0]
             facts = {"unit": name, "pods": unit.pods, "generation": first.generation, "founder": first.founder}
-            row = _spawn(ledger, recipe, first.id, dict(first.member.parameters), **facts)
+            row = spawn(ledger, recipe, first.id, dict(first.member.parameters), **facts)
             return row | {"fused": [pod.id for pod in pods], "steps": max(pod.steps for pod in pods)}
         if fused is not None and fused.value is None:
             continue
@@ -356,7 +252,7 @@ def _turnover(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         entry = old[0]
         if any(other.member.parent is entry.member and other.generation == now for other in alive):
             return retire(entry, "its pods go on with its settings")
-        return _spawn(ledger, recipe, entry.id, dict(entry.member.parameters))
+        return spawn(ledger, recipe, entry.id, dict(entry.member.parameters))
     if not alive and ledger.founded >= section.members:
         return founder(ledger, recipe, founding=False)
     trained = all(

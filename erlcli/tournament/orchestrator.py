@@ -21,7 +21,7 @@ from erlcli.runs.jsonl import Row, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament import board, evolve
 from erlcli.tournament.backends.base import Backend, Order, Report
-from erlcli.tournament.draws import derive
+from erlcli.tournament.draws import derive, seed_of
 from erlcli.tournament.evolve import Task
 from erlcli.tournament.journal import JournalWriter
 from erlcli.tournament.ledger import Ledger
@@ -191,7 +191,7 @@ class Orchestrator:
         elif task.kind in board.FRESH:
             checkpoint = self.store.scored_checkpoint(entry.id, entry.scored)
             played = entry.sample.episodes if entry.sample is not None else 0
-            seed = derive(evolve.seed_of(self.recipe), "confirm", entry.id, entry.scored, played)
+            seed = derive(seed_of(self.recipe), "confirm", entry.id, entry.scored, played)
             if task.kind == "confirm":
                 episodes = section.evaluation.confirm_episodes
             order = Order(entry.id, run, False, None, None, checkpoint, episodes, seed, "confirm")

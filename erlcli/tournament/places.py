@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from erlcli.errors import ErlError
 from erlcli.runs.jsonl import Row
-from erlcli.tournament import evolve, slots
+from erlcli.tournament import births, slots
 
 SETTLE_SECONDS = 3.0  # a node that comes or goes brings or takes several slots
 
@@ -61,7 +61,7 @@ class Places:
         elif kind == "kill":
             self._kill(member, {"event": "retire", "member": member, "reason": "killed by a user", "request": request})
         elif kind == "clone":
-            spawn = evolve.clone(self._o.ledger, self._o.recipe, member) | {"request": request}
+            spawn = births.clone(self._o.ledger, self._o.recipe, member) | {"request": request}
             for written in self._o.record(spawn):
                 self._o.create(written)
         elif kind == "slots":

@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
+from erlcli.recipe.distributions import Choice, LogUniform, Uniform
 from erlcli.recipe.founders import Turn
-from erlcli.recipe.space import Choice, LogUniform, Space, Uniform
+from erlcli.recipe.space import Space
 
 
 def founders(space, count, seed=3, **options):

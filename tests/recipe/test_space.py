@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from erlcli.errors import RecipeError
-from erlcli.recipe.space import Choice, Int, LogUniform, Mutation, Space, Uniform, is_structural, parse, reflect
+from erlcli.recipe.distributions import Choice, Int, LogUniform, Uniform, reflect
+from erlcli.recipe.space import Mutation, Space, is_structural, parse
 
 DRAWS = 10_000
 FACTORS = (0.8, 1.25)
