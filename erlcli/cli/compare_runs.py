@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from erlcli.cli.output import count
 from erlcli.errors import RecipeError
 from erlcli.runs.layout import open_run
+from erlcli.runs.text import decimals, score
 from erlcli.runs.view import RunView
 
 if TYPE_CHECKING:
@@ -154,7 +155,12 @@ def _targets(environment: Row) -> bool:
 
 
 def _cells(group: Row) -> list[str]:
-    cells = [str(len(group["runs"])), f"{group['iqm']:.1f}", _ci(group["iqm_ci"], 1), f"{group['min']:.1f}"]
+    cells = [
+        str(len(group["runs"])),
+        score(group["iqm"]),
+        _ci(group["iqm_ci"], decimals(group["iqm"])),
+        score(group["min"]),
+    ]
     if group["target"] is None:
         return cells
     hits = [steps for steps in group["target_steps"] if steps is not None]

@@ -8,6 +8,7 @@ from typing import Any
 
 from erlcli.cli.output import count, seconds
 from erlcli.errors import RecipeError
+from erlcli.runs.text import score
 
 MOST = 4  # columns that fit beside the words
 LABEL, COLUMN = 19, 15
@@ -61,11 +62,11 @@ def report(made: dict[str, Any]) -> list[str]:
     add("slices", [f"{row['slices']:,}" for row in rows])
     add("env steps", [count(row["steps"]) for row in rows])
     add("time", [seconds(row["seconds"]) for row in rows])
-    add("best champion", [f"{row['best']:.1f}" for row in rows])
+    add("best champion", [score(row["best"]) for row in rows])
     add("  at env steps", [count(row["best_steps"]) for row in rows])
     add("  after", [seconds(row["best_seconds"]) for row in rows])
-    add("area", ["-" if row["area"] is None else f"{row['area']:.1f}" for row in rows])
-    add(f"IQM of best {made['top']}", ["-" if row["top_iqm"] is None else f"{row['top_iqm']:.1f}" for row in rows])
+    add("area", ["-" if row["area"] is None else score(row["area"]) for row in rows])
+    add(f"IQM of best {made['top']}", ["-" if row["top_iqm"] is None else score(row["top_iqm"]) for row in rows])
     if made["target"] is not None:
         goal = f"{made['target']:g}"
         add(f"{goal} at env steps", [_or_never(row["target_steps"], count) for row in rows])
@@ -95,5 +96,5 @@ def _verdict(first: dict[str, Any], row: dict[str, Any], target: float | None) -
         said = f"reached {target:g}, unlike"
     else:
         gain = against["best"]
-        said = f"has its best champion {abs(gain):.1f} {'above' if gain >= 0 else 'below'} that of"
+        said = f"has its best champion {score(abs(gain))} {'above' if gain >= 0 else 'below'} that of"
     return [f"{row['name']:.79}", f"  {said}", f"  {other}"]

@@ -10,6 +10,7 @@ import typer
 
 from erlcli.cli.output import count, print_json
 from erlcli.cli.policies import HELP, find_policies, parse_ensemble
+from erlcli.runs.text import score
 
 if TYPE_CHECKING:
     from erlcli.export.exporter import Exported
@@ -69,7 +70,7 @@ def report(exported: Exported) -> list[str]:
     if facts["steps"] is not None:
         source.append(f"{count(facts['steps'])} steps")
     if "return_mean" in facts:
-        source.append(f"return {float(facts['return_mean']):.1f}")
+        source.append(f"return {score(float(facts['return_mean']))}")
     error = f"largest error {parity.max_error:.2g}" + (" of the scores" if parity.compared == "scores" else "")
     if parity.differing_actions is not None:
         error += f", {parity.differing_actions} actions differ" + (" (ties)" if parity.differing_actions else "")
@@ -81,9 +82,10 @@ def report(exported: Exported) -> list[str]:
         f"parity   {error}",
         f"         over {parity.observations:,} observations, run by {form.runtime}",
         f"input    {exported.inputs[0].name}: {exported.inputs[0]}, {_origin(exported)}",
-        *(f"         {port.name}: {port}{NOTES[port.name]}" for port in exported.inputs[1:]),
+        *(f"         {port.name}: {port}{NOTES.get(port.name, '')}" for port in exported.inputs[1:]),
+        *(["         parts by their names: choices as one-hot vectors"] if exported.loaded.spec.obs.parts else []),
         f"output   {exported.outputs[0].name}: {exported.outputs[0]}, as the env takes it",
-        *(f"         {port.name}: {port}{NOTES[port.name]}" for port in exported.outputs[1:]),
+        *(f"         {port.name}: {port}{NOTES.get(port.name, '')}" for port in exported.outputs[1:]),
         "use it",
         *(f"  {line}" for line in usage(exported)),
     ]
@@ -95,7 +97,6 @@ def _origin(exported: Exported) -> str:
     done = [f"its {len(env.wrappers)} wrappers"] if env.wrappers else []
     done += ["Atari preprocessing"] if env.atari is not None else []
     done += [f"stacking {env.frame_stack}"] if env.frame_stack > 1 else []
-    done += ["joining its parts"] if exported.loaded.spec.obs.parts else []
     return f"after {', '.join(done)}" if done else "as the env gives it"
 
 

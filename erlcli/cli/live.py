@@ -9,6 +9,7 @@ from types import TracebackType
 
 from erlcli.cli.output import count, seconds
 from erlcli.runs.jsonl import Row
+from erlcli.runs.text import interval
 from erlcli.runs.view import RunView
 
 QUIET_EVENTS = ("checkpoint", "best", "interrupted")  # told by other lines already
@@ -96,9 +97,9 @@ class PlainView:
 
 def eval_line(row: Row) -> str:
     """An evaluation in one line."""
-    low, high = row["return_ci"]
+    mean = row["return_mean"]
     return (
-        f"eval   {count(row['steps']):>8} steps  return {row['return_mean']:8.2f}  95% CI [{low:.1f}, {high:.1f}]"
+        f"eval   {count(row['steps']):>8} steps  return {mean:8.2f}  95% CI {interval(row['return_ci'], mean)}"
         f"  {row['episodes']} episodes"
     )
 

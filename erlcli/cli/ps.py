@@ -12,6 +12,7 @@ import typer
 from erlcli.cli.output import count, print_json, seconds
 from erlcli.engine import forks
 from erlcli.runs.layout import RunLayout, list_runs
+from erlcli.runs.text import score
 from erlcli.runs.view import RunView
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
                 row["state"],
                 count(row["steps"]) + (f"/{count(total)}" if total else ""),
                 f"{rate:,.0f}" if rate else "-",
-                f"{best:.1f}" if best is not None else "-",
+                score(best) if best is not None else "-",
                 seconds(row["age_seconds"]) + ("" if row["pid"] else " ago"),
                 str(row["pid"] or "-"),
             )

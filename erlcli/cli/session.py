@@ -25,6 +25,7 @@ from erlcli.recipe.load import check_change, dump, load
 from erlcli.runs.jsonl import write_text
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock, is_owned, read_owner
+from erlcli.runs.text import score
 from erlcli.runs.view import FOLLOWED_ROWS, RunView
 
 HEADER = "# Resolved: `erl train` of this file repeats the run.\n"
@@ -213,11 +214,11 @@ def closing_lines(view: RunView, state: str) -> list[str]:
     summary, root = view.summary(), shorten(view.layout.root)
     steps = f"{count(summary['steps'])} steps in {seconds(summary['seconds'])}"
     best = summary["best_return"]
-    score = f", best return {best:.1f}" if best is not None else ""
+    reached = f", best return {score(best)}" if best is not None else ""
     target = summary["target_return"]
     if state == "finished" and target is not None:
-        score += f" (target {target:g} {'reached' if summary['target_reached'] else 'not reached'})"
-    lines = [f"{state}: {steps}{score}"]
+        reached += f" (target {target:g} {'reached' if summary['target_reached'] else 'not reached'})"
+    lines = [f"{state}: {steps}{reached}"]
     if state != "finished":
         lines.append(f"  go on   erl resume {root}")
     if best is not None:

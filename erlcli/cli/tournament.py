@@ -10,6 +10,8 @@ import typer
 
 from erlcli.cli.output import count, fail, print_json, seconds, shorten
 from erlcli.errors import RecipeError
+from erlcli.runs.jsonl import Row
+from erlcli.runs.text import score
 
 if TYPE_CHECKING:
     import subprocess
@@ -299,15 +301,15 @@ def _conclude(layout: RunLayout, outcome: Outcome, *, json_output: bool) -> int:
     return outcome.exit_code
 
 
-def closing_lines(layout: RunLayout, row: dict[str, object]) -> list[str]:
+def closing_lines(layout: RunLayout, row: Row) -> list[str]:
     """Where everything is, and which command comes next."""
     root = shorten(layout.root)
-    done = f"{row['members']} members, {row['slices'] or 0} slices, {count(int(str(row['steps'] or 0)))} steps"
-    lines = [f"{row['state']}: {done} in {seconds(float(str(row['seconds'] or 0.0)))}"]
+    done = f"{row['members']} members, {row['slices'] or 0} slices, {count(row['steps'] or 0)} steps"
+    lines = [f"{row['state']}: {done} in {seconds(row['seconds'] or 0.0)}"]
     if row["champion"] is not None:
         target = row["target_return"]
         goal = f" (target {target:g} {'reached' if row['target_reached'] else 'not reached'})" if target else ""
-        lines.append(f"  champion {row['champion']}, mean return {row['score']:.1f}{goal}")
+        lines.append(f"  champion {row['champion']}, mean return {score(row['score'])}{goal}")
         lines.append(f"  score   erl eval {root}/champion --episodes 100")
         lines.append(f"  ship    erl export {root}/champion")
     if row["state"] != "finished":

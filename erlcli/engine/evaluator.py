@@ -34,6 +34,7 @@ from erlcli.envs.position import PositionLog
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs.jsonl import Appender, Row, write_json
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.text import score
 from erlcli.runs.view import Curve
 from erlcli.runs.writer import EventLog, Heartbeat
 
@@ -230,12 +231,12 @@ class Evaluator:
         self.best = float(row["return_mean"])
         state = {key: row[key] for key in ("steps", "version", "return_mean", "return_std", "episodes")}
         checkpoint.set_best(self.layout, weights, state)
-        self.events.write("best", f"best {self.best:.1f} at {row['steps']:,} steps", steps=row["steps"])
+        self.events.write("best", f"best {score(self.best)} at {row['steps']:,} steps", steps=row["steps"])
 
     def _announce(self, row: Row) -> None:
         self.events.write(
             "target_reached",
-            f"target reached: mean of {row['episodes']} episodes {row['return_mean']:.1f} (target {self.target:g})",
+            f"target reached: mean of {row['episodes']} episodes {score(row['return_mean'])} (target {self.target:g})",
             steps=row["steps"],
         )
         write_json(self.layout.stop_request, {"reason": "target", "steps": row["steps"]})

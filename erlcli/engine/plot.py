@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from erlcli.engine.groups import Group, by_recipe, env_name, labels
 from erlcli.errors import RecipeError
+from erlcli.runs.text import score
 from erlcli.runs.view import Curve, RunView
 
 # Okabe and Ito's colours, which people with any colour vision tell apart; more runs take them again, dashed.
@@ -316,6 +317,6 @@ def _mark_best(axes: Any, view: RunView, options: Options, unit: float) -> None:
     axes.plot([x], [y], "o", color=COLORS[0], markersize=6, markeredgecolor="white", zorder=5)
     left = x > 0.2 * axes.get_xlim()[1]  # the side where there is room
     axes.annotate(
-        f"best {y:.1f}", (x, y), xytext=(-6 if left else 6, 6), textcoords="offset points",
+        f"best {score(y)}", (x, y), xytext=(-6 if left else 6, 6), textcoords="offset points",
         ha="right" if left else "left", fontsize=8, color=COLORS[0],
     )  # fmt: skip

@@ -19,6 +19,7 @@ from erlcli.runs.journal import Member
 from erlcli.runs.jsonl import Row, read_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.progress import Moment, Progress, of
+from erlcli.runs.text import score
 
 MAP = "cividis"
 BEST, CROWD, CHAMPION = COLORS[1], COLORS[0], COLORS[1]
@@ -173,7 +174,7 @@ def draw_best(
     if name_last:
         left = x[-1] > 0.5 * max(end, 1e-9)
         axes.annotate(
-            f"{best[-1].member}  {y[-1]:.1f}", (x[-1], y[-1]), xytext=(-6 if left else 6, 6),
+            f"{best[-1].member}  {score(y[-1])}", (x[-1], y[-1]), xytext=(-6 if left else 6, 6),
             textcoords="offset points", ha="right" if left else "left", fontsize=8, color=color, zorder=6,
         )  # fmt: skip
 

@@ -26,6 +26,7 @@ from erlcli.runs.layout import RunLayout
 
 INPUT, OUTPUT = "obs", "action"
 MASK, STATE, NEXT_STATE = "action_mask", "state", "next_state"
+RESERVED = (OUTPUT, MASK, STATE, NEXT_STATE)
 
 
 class GreedyPolicy(nn.Module):
@@ -85,7 +86,7 @@ def taken_apart(spec: EnvSpec, obs: NDArray[Any]) -> dict[str, NDArray[Any]]:
     for part in spec.obs.parts:
         dtype = np.dtype(part.space.dtype)
         data = obs[:, part.offset : part.offset + part.space.size * dtype.itemsize]
-        found[part.name] = np.ascontiguousarray(data).view(dtype).reshape(len(obs), *part.space.shape)
+        found[_port(part.name)] = np.ascontiguousarray(data).view(dtype).reshape(len(obs), *part.space.shape)
     return found
 
 
@@ -94,7 +95,8 @@ class Port:
     """An input or output of an exported file.
 
     Attributes:
-        name: `obs` or that of one of its parts, `action`, or one of those of policies with masks or a memory.
+        name: `obs` or that of one of its parts, with `obs_` before it where it is one of the others: `action`, or one
+            of those of policies with masks or a memory.
         dtype: numpy name.
         shape: without the batch dimension, which comes first and is free.
     """
@@ -111,11 +113,16 @@ class Port:
         return f"{self.dtype} ({', '.join(['batch', *map(str, self.shape)])})"
 
 
+def _port(part: str) -> str:
+    """The name of an observation's part in a file: its own, unless that means something else there."""
+    return f"{INPUT}_{part}" if part in RESERVED else part
+
+
 def inputs(policy: Policy, spec: EnvSpec) -> list[Port]:
     """What a policy for these spaces takes, observations first."""
     ports = [Port(INPUT, spec.obs.dtype, spec.obs.shape)]
     if spec.obs.parts:
-        ports = [Port(part.name, part.space.dtype, part.space.shape) for part in spec.obs.parts]
+        ports = [Port(_port(part.name), part.space.dtype, part.space.shape) for part in spec.obs.parts]
     if policy.masked:
         ports.append(Port(MASK, "bool", (spec.mask,)))
     if policy.state_size:
@@ -153,7 +160,7 @@ def example(policy: Policy, spec: EnvSpec, batch: int = 3) -> Example:
         port.name: torch.zeros(batch, *port.shape, dtype=getattr(torch, port.dtype)) for port in inputs(policy, spec)
     }
     free = {0: torch.export.Dim("batch")}
-    parts = {part.name: given.pop(part.name) for part in spec.obs.parts}
+    parts = {name: given.pop(name) for name in (_port(part.name) for part in spec.obs.parts)}
     obs = parts or given.pop(INPUT)
     shapes = {INPUT: dict.fromkeys(parts, free) if parts else free, **dict.fromkeys(given, free)}
     return Example(obs, given, shapes)

@@ -39,8 +39,12 @@ def write(greedy: GreedyPolicy, spec: EnvSpec, facts: dict[str, Any], path: Path
     if program is None:
         raise RuntimeError("torch.onnx.export returned nothing")
     model = program.model
+    given_names = {port.name for port in inputs(greedy.policy, spec)}
     for node in model.graph:
         node.metadata_props.clear()  # stack traces, with paths of this machine
+        for value in node.outputs:
+            if value.name in given_names:  # a part of an observation may be called like an operation
+                value.name = f"{value.name}.within"
     model.metadata_props.clear()
     model.metadata_props.update({k: v if isinstance(v, str) else json.dumps(v) for k, v in facts.items()})
     program.save(path, external_data=False)

@@ -30,6 +30,22 @@ def count(value: float) -> str:
     return f"{value / 1e9:.2f}B"
 
 
+def decimals(score: float) -> int:
+    """How many decimals of a return tell something: two below 10, where the tasks are that pay 1 at most."""
+    return 1 if abs(score) >= 10 else 2
+
+
+def score(value: float) -> str:
+    """A return as `301.4` or `0.96`."""
+    return f"{value:.{decimals(value)}f}"
+
+
+def interval(bounds: Sequence[float], mean: float) -> str:
+    """Bounds of a return, with as many decimals as its mean has: `[298.0, 300.7]`."""
+    low, high = bounds
+    return f"[{low:.{decimals(mean)}f}, {high:.{decimals(mean)}f}]"
+
+
 def sparkline(values: Sequence[float], width: int) -> str:
     """Values as a line of bars, averaged down to at most `width` of them."""
     if not values:

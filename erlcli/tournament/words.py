@@ -5,7 +5,7 @@ from __future__ import annotations
 from erlcli.runs.jsonl import Row, read_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.progress import of
-from erlcli.runs.text import count
+from erlcli.runs.text import count, interval, score
 
 
 def summary(layout: RunLayout) -> Row:
@@ -36,11 +36,11 @@ def describe(row: Row) -> str | None:
         changes = ", ".join(f"{key.rpartition('.')[2]} {_short(value)}" for key, value in row["changes"].items())
         return f"{member}: {origin}" + (f"; {changes}" if changes else "")
     if event == "evaluate":
-        low, high = row["ci"]
         what = {"confirm": "confirmed", "again": "played again:"}.get(str(row.get("kind")), "scored")
-        return f"{member}: {what} {row['mean']:.1f} [{low:.1f}, {high:.1f}] at {count(row['steps'])} steps"
+        played = f"{score(row['mean'])} {interval(row['ci'], row['mean'])}"
+        return f"{member}: {what} {played} at {count(row['steps'])} steps"
     if event == "promote":
-        return f"champion: {member}, mean return {row['mean']:.1f}"
+        return f"champion: {member}, mean return {score(row['mean'])}"
     if event in ("retire", "refuse"):
         return f"{member + ': retired, ' if member else event + ': '}{row['reason']}"
     if event == "slice_end" and row["why"] not in ("budget", "done"):

@@ -9,6 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from erlcli.cli.export import export
+from erlcli.core.packing import packed
 from erlcli.core.types import Box, Discrete, EnvSpec
 from erlcli.engine import build, checkpoint
 from erlcli.engine.checkpoint import Checkpoint
@@ -40,17 +41,22 @@ app.command()(export)
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run with a restart point at 32 steps and no best."""
-    layout = RunLayout(tmp_path / "run")
+    return made(tmp_path / "run", SPEC).root
+
+
+def made(root: Path, spec: EnvSpec) -> RunLayout:
+    """See `run`."""
+    layout = RunLayout(root)
     layout.create()
     layout.recipe.write_text(RECIPE)
     recipe = resolve(load(layout.recipe), "gymnasium")
     layout.recipe.write_text(dump(recipe))
-    write_json(layout.spec, SPEC.to_json())
-    algorithm = build.algorithm(recipe, SPEC, torch.device("cpu"))
+    write_json(layout.spec, spec.to_json())
+    algorithm = build.algorithm(recipe, spec, torch.device("cpu"))
     state = {"steps": 32, "version": 1, "episodes": {}}
     saved = Checkpoint(algorithm.policy.state_dict(), algorithm.state_dict(), state)
     checkpoint.save(layout.checkpoints / checkpoint.name_of(32), saved)
-    return layout.root
+    return layout
 
 
 def crown(run: Path) -> None:
@@ -86,6 +92,24 @@ def test_report_names_file_error_and_use_and_nothing_else_is_printed(
     assert "output   action: int64 (batch), as the env takes it" in lines
     assert lines[-4] == "use it"
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_report_names_the_parts_of_a_dict(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = Box((4,), "float32", (0.0,) * 4, (1.0,) * 4)
+    view = Box((7, 7, 3), "uint8", (0.0,) * 147, (10.0,) * 147)
+    layout = made(tmp_path / "run", EnvSpec(packed([("where", where), ("view", view)]), Discrete(2), 2, 500))
+    monkeypatch.chdir(tmp_path)
+    export([Path("run")], checkpoint="last")
+    lines = capfd.readouterr().out.splitlines()
+    place = lines.index("input    where: float32 (batch, 4), as the env gives it")
+    assert lines[place + 1 : place + 3] == [
+        "         view: uint8 (batch, 7, 7, 3)",
+        "         parts by their names: choices as one-hot vectors",
+    ]
+    assert '{"where": where, "view": view}' in lines[-1]
+    assert (layout.root / "export" / "policy.onnx").is_file()
 
 
 def test_json_is_one_value_and_all_there_is(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

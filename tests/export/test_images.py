@@ -66,3 +66,19 @@ def test_a_program_has_no_parts_and_no_convolutions(run_builder, tmp_path):
         with pytest.raises(RecipeError, match="safetensors") as caught:
             export(layout, load_policy(layout), FORMATS["safetensors"], tmp_path / "policy.safetensors")
         assert "onnx" in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_parts_may_have_any_name(form, run_builder, tmp_path):
+    """Also those of operations, and of what else a file takes and gives."""
+    names = ("view", "relu", "cat", "action", "state")
+    obs = packed([(name, NUMBER) for name in names] + [("conv2d", image((7, 7, 3)))])
+    layout = run_builder(tmp_path / "run", obs, NUMBER, 'network.recurrent="gru"')
+    exported = export(layout, load_policy(layout), FORMATS[form], tmp_path / f"policy{FORMATS[form].suffix}")
+    given = ["view", "relu", "cat", "obs_action", "obs_state", "conv2d", "state"]
+    assert [port.name for port in exported.inputs] == given
+    assert exported.parity.observations == 1000
+    if form == "onnx":
+        onnx.checker.check_model(str(exported.files[0]))
+        session = onnxruntime.InferenceSession(str(exported.files[0]), providers=["CPUExecutionProvider"])
+        assert [port.name for port in session.get_inputs()] == given

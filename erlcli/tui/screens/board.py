@@ -16,7 +16,7 @@ from textual.widgets import Footer
 from erlcli.runs import control
 from erlcli.runs.control import TournamentKind
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.text import count, seconds, sparkline
+from erlcli.runs.text import count, decimals, score, seconds, sparkline
 from erlcli.tui.figure import Series
 from erlcli.tui.live import LiveScreen
 from erlcli.tui.screens.back import go_back
@@ -42,15 +42,21 @@ def _number_tone(entry: Entry) -> str:
     return "muted" if entry.state == "retired" else "plain"
 
 
+def _margin(entry: Entry) -> str:
+    """Half of the interval, with as many decimals as the score."""
+    if entry.margin is None or entry.score is None:
+        return ""
+    return f"±{entry.margin:.{decimals(entry.score)}f}"
+
+
 COLUMNS: tuple[Column[Entry], ...] = (
     Column("#", 3, lambda e, _: str(e.place or "-"), lambda e: e.place, lambda e: "muted", right=True, keep=1),
     Column("member", 8, lambda e, _: e.id, lambda e: e.id, _name_tone),
     Column("algorithm", 9, lambda e, _: e.algorithm, lambda e: e.algorithm, _number_tone, keep=5),
-    Column("score", 7, lambda e, _: "-" if e.score is None else f"{e.score:.1f}", lambda e: e.score, _number_tone,
+    Column("score", 7, lambda e, _: "-" if e.score is None else score(e.score), lambda e: e.score, _number_tone,
            right=True, falling=True, keep=1),
-    Column("95% CI", 7, lambda e, _: "" if e.margin is None else f"±{e.margin:.1f}", lambda e: e.margin,
-           lambda e: "muted", right=True, keep=6),
-    Column("score history", 13, lambda e, width: sparkline([score for _, score in e.history], width),
+    Column("95% CI", 7, lambda e, _: _margin(e), lambda e: e.margin, lambda e: "muted", right=True, keep=6),
+    Column("score history", 13, lambda e, width: sparkline([mean for _, mean in e.history], width),
            tone=lambda e: "muted" if e.state == "retired" else "accent", keep=4, grow=1, most=32),
     Column("steps", 7, lambda e, _: count(e.steps), lambda e: e.steps, _number_tone, right=True, falling=True, keep=3),
     Column("slot", 6, lambda e, _: e.slot or "", lambda e: e.slot, keep=8),
@@ -332,9 +338,9 @@ def head_of(standings: Standings, now: float) -> tuple[Line, Line]:
     champion, counts = standings.entry(standings.champion), standings.counts()
     best: list[tuple[str, str]] = [("no champion yet", "muted")]
     if champion is not None:
-        score = "-" if champion.score is None else f"{champion.score:.1f}"
-        margin = "" if champion.margin is None else f" ±{champion.margin:.1f}"
-        best = [("champion ", "muted"), (champion.id, "bright"), (f"  {score}", "good"), (margin, "muted")]
+        mean = "-" if champion.score is None else score(champion.score)
+        margin = f" {_margin(champion)}"
+        best = [("champion ", "muted"), (champion.id, "bright"), (f"  {mean}", "good"), (margin, "muted")]
     members: list[tuple[str, str]] = [(f"{len(standings.entries)} members", "")]
     others = counts["champion"]
     running = counts["running"] + others * bool(champion and champion.slot)

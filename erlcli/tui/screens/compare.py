@@ -14,7 +14,7 @@ from textual.widgets import Footer
 
 from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.text import count, seconds
+from erlcli.runs.text import count, score, seconds
 from erlcli.runs.view import FOLLOWED_ROWS, RunView
 from erlcli.tui.axes import Axis
 from erlcli.tui.figure import Floats, Series
@@ -163,7 +163,7 @@ COLUMNS: tuple[Column[Standing], ...] = (
     Column("", 2, lambda run, _: "━━", tone=lambda run: f"series {run.color}"),
     Column("run", 12, lambda run, _: run.name, lambda run: run.name, lambda run: "bright", grow=1, most=40),
     Column("state", 11, lambda run, _: run.state, lambda run: run.state, lambda run: state_tone(run.state), keep=4),
-    Column("best", 8, lambda run, _: _or_dash("{:.1f}".format, run.best), lambda run: run.best, right=True,
+    Column("best", 8, lambda run, _: _or_dash(score, run.best), lambda run: run.best, right=True,
            falling=True, keep=1),
     Column("at", 7, lambda run, _: _or_dash(count, run.best_steps), lambda run: run.best_steps,
            lambda run: "muted", right=True, keep=5),

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Footer
 
 from erlcli.runs.listing import RunEntry, RunList
-from erlcli.runs.text import count
+from erlcli.runs.text import count, score
 from erlcli.tui.live import LiveScreen
 from erlcli.tui.screens.back import go_back
 from erlcli.tui.widgets.banner import Banner, state_tone
@@ -54,8 +54,8 @@ def progress_of(item: Item, width: int) -> str:
 
 
 def best_of(item: Item) -> str:
-    """The best return, one decimal."""
-    return "-" if item.run.best_return is None else f"{item.run.best_return:.1f}"
+    """The best return."""
+    return "-" if item.run.best_return is None else score(item.run.best_return)
 
 
 def _best_tone(item: Item) -> str:

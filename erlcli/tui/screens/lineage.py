@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.widgets import Footer
 
-from erlcli.runs.text import count
+from erlcli.runs.text import count, score
 from erlcli.tui.screens.board import FollowingScreen
 from erlcli.tui.standings import Entry, Standings
 from erlcli.tui.widgets.banner import Banner, state_tone
@@ -84,7 +84,7 @@ def _tone(branch: Branch) -> str:
 
 COLUMNS: tuple[Column[Branch], ...] = (
     Column("member", 16, _text, tone=_tone, grow=1, most=40),
-    Column("score", 7, lambda b, _: "-" if b.entry.score is None else f"{b.entry.score:.1f}", tone=_tone, right=True,
+    Column("score", 7, lambda b, _: "-" if b.entry.score is None else score(b.entry.score), tone=_tone, right=True,
            keep=1),
     Column("state", 8, lambda b, _: b.entry.state, tone=lambda b: state_tone(b.entry.state), keep=2),
     Column("steps", 7, lambda b, _: count(b.entry.steps), tone=_tone, right=True, keep=4),

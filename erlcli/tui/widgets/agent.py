@@ -15,7 +15,7 @@ from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from erlcli.runs.agent import AgentFilm
-from erlcli.runs.text import count
+from erlcli.runs.text import count, score
 from erlcli.tui import graphics
 from erlcli.tui.palette import Palette
 from erlcli.tui.widgets.lines import Lines, strip
@@ -177,7 +177,7 @@ class AgentPane(Lines):
         if film is None or film.unavailable:
             self.border_subtitle = ""
             return
-        parts = [f"{count(film.steps)} steps", f"return {film.total:.1f}" + ("" if film.complete else " so far")]
+        parts = [f"{count(film.steps)} steps", f"return {score(film.total)}" + ("" if film.complete else " so far")]
         if film.quickness >= 1.5:
             parts.append(f"{film.quickness:.0f}x")
         parts.append(_ago(self._now() - film.time))

@@ -7,7 +7,7 @@ from typing import Any
 
 from textual.strip import Strip
 
-from erlcli.runs.text import count
+from erlcli.runs.text import count, interval, score
 from erlcli.tui.palette import Palette
 from erlcli.tui.standings import Entry
 from erlcli.tui.widgets.banner import Word, state_tone, style_of
@@ -56,8 +56,8 @@ def lines_of(entry: Entry, width: int) -> list[tuple[str, list[Word]]]:
         what.append((f" on {entry.slot}", ""))
     lines: list[tuple[str, list[Word]]] = [("member", what)]
     if entry.score is not None and entry.ci is not None:
-        ci = f"  [{entry.ci[0]:.1f}, {entry.ci[1]:.1f}]  {entry.episodes} episodes"
-        lines.append(("score", [(f"{entry.score:.1f}", "bright"), (ci, "muted")]))
+        ci = f"  {interval(entry.ci, entry.score)}  {entry.episodes} episodes"
+        lines.append(("score", [(score(entry.score), "bright"), (ci, "muted")]))
     if entry.reason:
         lines.append(("retired", [(entry.reason, "warn")]))
     lines += [(" changes" if number else "changes", _change(*change)) for number, change in enumerate(entry.changes)]
