@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,19 +105,22 @@ def _origin(exported: Exported) -> str:
 def usage(exported: Exported) -> list[str]:
     """Three lines of Python that turn a batch of observations, a numpy array `obs`, into actions.
 
-    Whatever else there is, masks and states, is an array of the name that `inputs` and `outputs` have for it.
+    Whatever else there is, parts of observations, masks and states, is an array of the name that `inputs` and `outputs`
+    have for it, as far as it is one of Python's.
     """
     files = [str(path) for path in exported.files]
     takes, gives = ([port.name for port in ports] for ports in (exported.inputs, exported.outputs))
     if exported.form.name == "onnx":
-        given = ", ".join(f'"{name}": {name}' for name in takes)
+        given = _by_name(takes)
         if len(gives) == 1:
             run = f'action = policy.run(["action"], {{{given}}})[0]'
         else:
             run = f"{', '.join(gives)} = policy.run({json.dumps(gives)}, {{{given}}})"
         return ["import onnxruntime", f"policy = onnxruntime.InferenceSession({files[0]!r})", run]
     if exported.form.name == "torch":
-        given = ", ".join(["torch.from_numpy(obs)", *(f"{name}=torch.from_numpy({name})" for name in takes[1:])])
+        parts = len(exported.loaded.spec.obs.parts)
+        obs = f"{{{_by_name(takes[:parts], 'torch.from_numpy({})')}}}" if parts else "torch.from_numpy(obs)"
+        given = ", ".join([obs, *(f"{name}=torch.from_numpy({name})" for name in takes[parts or 1 :])])
         result = f"policy({given})"
         run = f"action = {result}.numpy()" if len(gives) == 1 else f"{', '.join(gives)} = (x.numpy() for x in {result})"
         return ["import torch", f"policy = torch.export.load({files[0]!r}).module()", run]
@@ -124,3 +129,8 @@ def usage(exported: Exported) -> list[str]:
         f"tensors = safetensors.numpy.load_file({files[0]!r})",
         f"program = json.load(open({files[1]!r}))['program']",
     ]
+
+
+def _by_name(names: Sequence[str], value: str = "{}") -> str:
+    """The entries of a dict of arrays: `"image": image`, each of them as `value` says."""
+    return ", ".join(f'"{name}": {value.format(re.sub(r"[^0-9a-zA-Z_]", "_", name))}' for name in names)
