@@ -16,8 +16,8 @@ from erlcli.recipe.load import load
         ("lunarlander_continuous_sac", [], 2),  # 256 rows through 128 x 128
         ("lunarlander_continuous_sac", ["algorithm.batch_size=128"], 1),
         ("bipedal_ppo", [], 1),  # 512 rows through 128 x 128, but a step of 512 for each 51 env steps
-        ("halfcheetah_ppo", [], 2),  # 64 rows through 256 x 256
-        ("halfcheetah_ppo", ["algorithm.batch_size=32"], 1),
+        ("halfcheetah_ppo", ["network.hidden=[256, 256]"], 2),  # 64 rows
+        ("halfcheetah_ppo", ["network.hidden=[256, 256]", "algorithm.batch_size=32"], 1),
         ("halfcheetah_sac", [], 4),
         ("halfcheetah_sac", ["engine.workers=1"], 4),
         ("halfcheetah_sac", ["engine.workers=1", "engine.lag=1"], 4),
