@@ -12,27 +12,30 @@ output, K and L height and width of its kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor, slice_scatter
 
 PIXELS = 40  # of a convolution's output, up to which patches pay
 
 
-def convolution(
-    x: Tensor,
-    kernels: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Tensor:
+class Options(NamedTuple):
+    """How a convolution goes over its images, as `aten.convolution` takes it."""
+
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool
+    output_padding: Sequence[int]
+    groups: int
+
+
+def convolution(x: Tensor, kernels: Tensor, bias: Tensor | None, *options: Any) -> Tensor:  # noqa: ANN401 - `Options`
     """`aten.convolution` of images (B, C, H, W) with kernels (O, C, K, L): (B, O, P, Q), channels side by side."""
-    if not _is_product(x, kernels, stride, padding, dilation, transposed, groups):
+    how = Options(*options)
+    if not _is_product(x, kernels, how):
         return NotImplemented  # type: ignore[no-any-return]
-    patches, size = _patches(x, kernels, stride)
+    patches, size = _patches(x, kernels, how.stride)
     product = patches @ kernels.permute(2, 3, 1, 0).flatten(0, 2)
     if bias is not None:  # into the loop of what comes next, see `decompositions.biased`
         product = product.as_strided(product.shape, product.stride()) + bias
@@ -44,42 +47,30 @@ def convolution_backward(
     x: Tensor,
     kernels: Tensor,
     bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    wanted: Sequence[bool],
+    *options_and_wanted: Any,  # noqa: ANN401 - `Options`, and which gradients are wanted
 ) -> tuple[Tensor | None, ...]:
-    """`aten.convolution_backward`: gradients of images, kernels and bias, those that are wanted."""
-    if not _is_product(x, kernels, stride, padding, dilation, transposed, groups):
+    """`aten.convolution_backward`: gradients of images, kernels and bias, those that are wanted, from (B, O, P, Q)."""
+    *options, wanted = options_and_wanted
+    how = Options(*options)
+    if not _is_product(x, kernels, how):
         return NotImplemented  # type: ignore[no-any-return]
     of_images, of_kernels, of_bias = wanted
     rows = grad.permute(0, 2, 3, 1).flatten(0, 2)  # (B P Q, O)
     by_images = by_kernels = None
     if of_images:
         by_patches = rows @ kernels.permute(0, 2, 3, 1).flatten(1)
-        by_images = _put_together(by_patches, x, kernels, grad.shape[2:], stride)
+        by_images = _put_together(by_patches, x, kernels, grad.shape[2:], how.stride)
     if of_kernels:
-        patches, _ = _patches(x, kernels, stride)
+        patches, _ = _patches(x, kernels, how.stride)
         by_kernels = (rows.mT @ patches).view(-1, *kernels.shape[2:], kernels.shape[1]).permute(0, 3, 1, 2).contiguous()
     return by_images, by_kernels, rows.sum(0) if of_bias else None
 
 
-def _is_product(
-    x: Tensor,
-    kernels: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    groups: int,
-) -> bool:
-    plain = not transposed and groups == 1 and not any(padding) and all(d == 1 for d in dilation)
+def _is_product(x: Tensor, kernels: Tensor, how: Options) -> bool:
+    plain = not how.transposed and how.groups == 1 and not any(how.padding) and all(d == 1 for d in how.dilation)
     if not plain or x.dim() != 4:
         return False
-    size = [(n - k) // s + 1 for n, k, s in zip(x.shape[2:], kernels.shape[2:], stride, strict=True)]
+    size = [(n - k) // s + 1 for n, k, s in zip(x.shape[2:], kernels.shape[2:], how.stride, strict=True)]
     return few_pixels(size)
 
 
