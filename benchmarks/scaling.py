@@ -26,7 +26,8 @@ import report
 import scaling_page
 import torch
 
-from erlcli.core.replay import Priorities, Replay
+from erlcli.core.prioritized import Priorities
+from erlcli.core.replay import Replay
 from erlcli.core.types import Box, FinalObs, Rollout
 from erlcli.engine import build, compute
 from erlcli.engine.buffers import Buffers, rollout_layout

@@ -36,7 +36,7 @@ from erlcli.core.encoders import make_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.networks import ACTIVATIONS, orthogonal
 from erlcli.core.optim import Optimizer
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 
 BETAS = (0.5, 0.999)
 

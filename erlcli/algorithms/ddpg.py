@@ -29,8 +29,8 @@ from erlcli.core.ensemble import QEnsemble
 from erlcli.core.exploration import GaussianNoise, OrnsteinUhlenbeckNoise, uniform
 from erlcli.core.h_term import deterministic_log_density
 from erlcli.core.optim import Optimizer
-from erlcli.core.replay import Transitions
 from erlcli.core.target import Target
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box
 
 

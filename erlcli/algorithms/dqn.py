@@ -32,8 +32,8 @@ from erlcli.core.algorithm import Context, NetworkConfig, Supports
 from erlcli.core.encoders import encoded, wants_encoder
 from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
-from erlcli.core.replay import Transitions
 from erlcli.core.target import Target
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, Discrete
 
 

@@ -23,8 +23,10 @@ from erlcli.core.algorithm import Algorithm, Context
 from erlcli.core.h_term import HTerm
 from erlcli.core.optim import Optimizer
 from erlcli.core.policy import VectorPolicy
-from erlcli.core.replay import Priorities, Replay, Transitions
+from erlcli.core.prioritized import Priorities
+from erlcli.core.replay import Replay
 from erlcli.core.seeding import derive, generator
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, Rollout
 
 FOLD = 256  # updates whose metrics are averaged at once

@@ -23,7 +23,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from erlcli.algorithms.config.qrdqn import QRDQNConfig
 from erlcli.algorithms.dqn import DQN, QPolicy, plain_network
 from erlcli.core.algorithm import Context, NetworkConfig
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 
 
 class QuantileNetwork(nn.Module):

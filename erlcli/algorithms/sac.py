@@ -36,8 +36,8 @@ from erlcli.algorithms.soft import SoftActorCritic
 from erlcli.core.algorithm import Context
 from erlcli.core.encoders import make_encoder
 from erlcli.core.ensemble import QEnsemble
-from erlcli.core.replay import Transitions
 from erlcli.core.target import Target
+from erlcli.core.transitions import Transitions
 
 
 class SAC(SoftActorCritic):

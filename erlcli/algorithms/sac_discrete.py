@@ -30,8 +30,8 @@ from erlcli.core.categorical import Categorical
 from erlcli.core.encoders import actor_network, encoded, wants_encoder
 from erlcli.core.ensemble import Ensemble
 from erlcli.core.optim import Optimizer
-from erlcli.core.replay import Transitions
 from erlcli.core.target import Target
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Discrete
 
 CRITICS = 2

@@ -33,7 +33,7 @@ from erlcli.core.gaussian import StateTanhGaussian
 from erlcli.core.h_term import log_density
 from erlcli.core.networks import mlp
 from erlcli.core.optim import Optimizer
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 
 ACTOR_METRICS = ("loss/actor", "policy/entropy", "policy/alpha")
 

@@ -10,6 +10,7 @@ Dimension letters: B batch, F fan-out.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,6 +18,19 @@ from torch import Tensor
 from erlcli.core.pages import zeros
 
 FANOUT = 128
+
+
+@dataclass(frozen=True)
+class Priorities:
+    """Proportional prioritisation (arXiv 1511.05952, section 3.3): P(i) ~ (|TD error| + floor)^alpha.
+
+    Attributes:
+        alpha: in [0, 1]; 0 is uniform.
+        floor: added to TD errors, > 0.
+    """
+
+    alpha: float = 0.6
+    floor: float = 1e-6
 
 
 class SumTree:

@@ -20,8 +20,6 @@ n-step sum. A flat index is row * N + environment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -29,53 +27,13 @@ import torch
 from torch import Tensor
 
 from erlcli.core.pages import zeros
-from erlcli.core.prioritized import SumTree
+from erlcli.core.prioritized import Priorities, SumTree
 from erlcli.core.replay_storage import FinalsRing, layout
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, FinalObs, Rollout
 from erlcli.errors import DamagedError
 
 TERMINATED, TRUNCATED, VALID = 1, 2, 4  # bits of a row's flags
-
-
-@dataclass(frozen=True)
-class Transitions:
-    """Rows to learn from, on the learner's device.
-
-    Attributes:
-        obs: (B, *obs), raw.
-        action: (B, *action) in the policy's own units.
-        reward: (B,) discounted sum of up to n rewards.
-        next_obs: (B, *obs) the true observation n steps later, or fewer at the end of an episode or of what there is.
-        discount: (B,) gamma^k of the k steps in between, to bootstrap with; 0 where the episode terminated.
-        weight: (B,) importance weights, the largest 1; all 1 for uniform draws.
-        index: (B,) where the rows are, for `Replay.update_priorities`.
-    """
-
-    obs: Tensor
-    action: Tensor
-    reward: Tensor
-    next_obs: Tensor
-    discount: Tensor
-    weight: Tensor
-    index: Tensor
-
-    def parts(self, rows: int) -> Iterator[Transitions]:
-        """Views of `rows` rows each, one after the other."""
-        columns = (getattr(self, f.name).split(rows) for f in fields(self))
-        return (Transitions(*tensors) for tensors in zip(*columns, strict=True))
-
-
-@dataclass(frozen=True)
-class Priorities:
-    """Proportional prioritisation (arXiv 1511.05952, section 3.3): P(i) ~ (|TD error| + floor)^alpha.
-
-    Attributes:
-        alpha: in [0, 1]; 0 is uniform.
-        floor: added to TD errors, > 0.
-    """
-
-    alpha: float = 0.6
-    floor: float = 1e-6
 
 
 class Replay:

@@ -9,7 +9,7 @@ import torch
 from erlcli.algorithms.config.crossq import CrossQConfig
 from erlcli.algorithms.crossq import BETAS, CrossQ
 from erlcli.core.algorithm import Context, NetworkConfig
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, EnvSpec
 
 B, OBS, A = 32, 3, 2

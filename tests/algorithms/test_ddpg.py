@@ -13,7 +13,7 @@ from erlcli.algorithms.config.ddpg import DDPGConfig
 from erlcli.algorithms.ddpg import DDPG, squared_loss
 from erlcli.core.actions import ActionMap
 from erlcli.core.algorithm import Context, NetworkConfig, NormalizeConfig
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, Discrete, EnvSpec
 
 B, OBS, A = 16, 3, 2

@@ -10,7 +10,7 @@ from erlcli.algorithms import off_policy
 from erlcli.algorithms.config.dqn import D3QNConfig, DoubleDQNConfig, DQNConfig, DuelingDQNConfig
 from erlcli.algorithms.dqn import D3QN, DQN, DoubleDQN, DuelingDQN, DuelingNetwork
 from erlcli.core.algorithm import Context, NetworkConfig, NormalizeConfig
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, Discrete, EnvSpec, FinalObs, Rollout
 
 INF = float("inf")

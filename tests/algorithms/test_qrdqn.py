@@ -7,7 +7,7 @@ import torch
 from erlcli.algorithms.config.qrdqn import QRDQNConfig
 from erlcli.algorithms.qrdqn import QRDQN, chosen, quantile_loss
 from erlcli.core.algorithm import Context, NetworkConfig
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, Discrete, EnvSpec
 
 INF = float("inf")

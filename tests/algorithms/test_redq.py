@@ -12,7 +12,7 @@ import torch
 from erlcli.algorithms.config.sac import DroQConfig, REDQConfig
 from erlcli.algorithms.sac import REDQ, DroQ
 from erlcli.core.algorithm import Context, NetworkConfig
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, EnvSpec
 
 B, OBS, A = 16, 3, 2

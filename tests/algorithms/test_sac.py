@@ -15,7 +15,7 @@ from erlcli.algorithms.config.sac import ModSACConfig, SACConfig
 from erlcli.algorithms.sac import SAC, ModSAC
 from erlcli.core.algorithm import Context, NetworkConfig
 from erlcli.core.gaussian import StateTanhGaussian
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, Discrete, EnvSpec, MultiDiscrete
 
 B, OBS, A = 16, 3, 2

@@ -8,7 +8,7 @@ import torch
 from erlcli.algorithms.config.sac_discrete import DiscreteSACConfig
 from erlcli.algorithms.sac_discrete import DiscreteSAC
 from erlcli.core.algorithm import Context, NetworkConfig
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, Discrete, EnvSpec
 
 INF = float("inf")

@@ -11,7 +11,7 @@ import torch
 from erlcli.algorithms.config.td3 import TD3Config
 from erlcli.algorithms.td3 import TD3
 from erlcli.core.algorithm import Context, NetworkConfig
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, EnvSpec
 
 B, OBS, A = 16, 3, 2

@@ -10,7 +10,7 @@ import torch
 from erlcli.algorithms.config.tqc import TQCConfig
 from erlcli.algorithms.tqc import TQC, quantile_huber
 from erlcli.core.algorithm import Context, NetworkConfig
-from erlcli.core.replay import Transitions
+from erlcli.core.transitions import Transitions
 from erlcli.core.types import Box, EnvSpec
 
 B, OBS, A = 8, 3, 2

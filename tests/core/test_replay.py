@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from erlcli.core.replay import Priorities, Replay
+from erlcli.core.prioritized import Priorities
+from erlcli.core.replay import Replay
 from erlcli.core.replay_storage import required_bytes
 from erlcli.core.types import Box, FinalObs, Rollout
 from erlcli.errors import DamagedError

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from erlcli.core.replay import Priorities, Replay
+from erlcli.core.prioritized import Priorities
+from erlcli.core.replay import Replay
 from erlcli.core.types import Box, FinalObs, Rollout
 from erlcli.engine import checkpoint, replay_parts
 from erlcli.engine.checkpoint import Checkpoint
