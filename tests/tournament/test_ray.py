@@ -75,6 +75,7 @@ def head():
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("RAY_health_check_period_ms", "500")
+        patch.setenv("RAY_worker_niceness", "0")  # 15 starves them beside the other tests
         patch.delenv("RAY_ADDRESS", raising=False)
         made = Cluster(
             initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False,
