@@ -52,7 +52,7 @@ def report(made: dict[str, Any]) -> list[str]:
     """The figures for people, in 80 columns."""
     rows: list[dict[str, Any]] = made["tournaments"]
     environments = ", ".join(dict.fromkeys(row["env"] for row in rows))
-    lines = [environments, "", _line("", [row["name"] for row in rows])]
+    lines = [environments, "", _line("", [_fit(row["name"]) for row in rows])]
 
     def add(label: str, values: Sequence[str]) -> None:
         lines.append(_line(label, values))
@@ -69,7 +69,7 @@ def report(made: dict[str, Any]) -> list[str]:
     add(f"IQM of best {made['top']}", ["-" if row["top_iqm"] is None else score(row["top_iqm"]) for row in rows])
     if made["target"] is not None:
         goal = f"{made['target']:g}"
-        add(f"{goal} at env steps", [_or_never(row["target_steps"], count) for row in rows])
+        add(f"{goal} at steps", [_or_never(row["target_steps"], count) for row in rows])
         add(f"{goal} after", [_or_never(row["target_seconds"], seconds) for row in rows])
     lines += ["", *(line for row in rows[1:] for line in _verdict(rows[0], row, made["target"]))]
     return lines
@@ -77,6 +77,12 @@ def report(made: dict[str, Any]) -> list[str]:
 
 def _or_never(value: float | None, words: Any) -> str:  # noqa: ANN401 - a function of a number
     return "not reached" if value is None else str(words(value))
+
+
+def _fit(name: str) -> str:
+    """A name in a column's width: both ends, since those of one recipe's tournaments differ in their numbers."""
+    width = COLUMN - 1
+    return name if len(name) <= width else f"{name[: width - 7]}…{name[-6:]}"
 
 
 def _line(label: str, values: Sequence[str]) -> str:

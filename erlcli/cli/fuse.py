@@ -10,6 +10,7 @@ import typer
 
 from erlcli.cli.output import count, print_json
 from erlcli.errors import RecipeError
+from erlcli.runs.text import quoted
 
 if TYPE_CHECKING:
     from erlcli.tournament.fused_run import Source
@@ -51,11 +52,11 @@ def fuse(
     print(f"fused {len(sources)} checkpoints of {made['algorithm']} on {made['env'].rpartition('/')[2]} into {out}")
     for row in made["sources"]:
         print(f"  {row['weight']:5.3f}  {count(row['steps']):>7} steps  {row['checkpoint_path']}")
-    print(f"next: erl eval {out}")
+    print(f"next: erl eval {quoted(out)}")
 
 
 def _sources(paths: Sequence[Path], last: int | None) -> list[Source]:
-    from erlcli.cli.policies import find_policies
+    from erlcli.cli.policies import find_policies, is_tournament
     from erlcli.runs.layout import open_run
     from erlcli.tournament import fused_run
 
@@ -66,6 +67,13 @@ def _sources(paths: Sequence[Path], last: int | None) -> list[Source]:
                 expected="one run, whose newest checkpoints are averaged",
                 found=", ".join(map(str, paths[:3])),
                 remedy="fuse each by itself first, or leave --last out",
+            )
+        if is_tournament(paths[0]):
+            raise RecipeError(
+                "--last: not of a tournament, whose champion is one checkpoint",
+                expected="a run, whose newest checkpoints are averaged",
+                found=str(paths[0]),
+                remedy=f"name one of its members: erl fuse {quoted(paths[0] / 'members')}/ID --last {last}",
             )
         return fused_run.newest(open_run(paths[0]), last)
     sources: list[Source] = []
@@ -80,7 +88,7 @@ def _sources(paths: Sequence[Path], last: int | None) -> list[Source]:
             "erl fuse: one checkpoint is its own mean",
             expected="at least two different ones",
             found=str(paths[0]),
-            remedy=f"name more, or average within the run: erl fuse {paths[0]} --last 3 --out DIR",
+            remedy=f"name more, or average within the run: erl fuse {quoted(paths[0])} --last 3 --out DIR",
         )
     return sources
 

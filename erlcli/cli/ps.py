@@ -11,6 +11,7 @@ import typer
 
 from erlcli.cli.output import count, print_json, seconds
 from erlcli.engine import forks
+from erlcli.runs.curve import is_number
 from erlcli.runs.layout import RunLayout, list_runs
 from erlcli.runs.text import score
 from erlcli.runs.view import RunView
@@ -85,7 +86,8 @@ def row_of(root: Path, processes: Sequence[psutil.Process]) -> dict[str, Any]:
         summary = {"state": "unreadable"}  # of another user
     pids = sorted(process.pid for process in processes)
     born = min((process.create_time() for process in processes), default=None)
-    owner = view.status.get("pid")  # erl train itself, unless it was detached
+    owner, rate = view.status.get("pid"), view.last.get("time/steps_per_second")
+    owned = isinstance(owner, int) and psutil.pid_exists(owner)  # by erl train itself, unless it was detached
     return {
         "name": root.name,
         "state": summary["state"],
@@ -93,11 +95,11 @@ def row_of(root: Path, processes: Sequence[psutil.Process]) -> dict[str, Any]:
         "algorithm": view.status.get("algorithm") or view.status.get("kind"),
         "steps": summary.get("steps", 0),
         "total_steps": summary.get("total_steps"),
-        "steps_per_second": view.last.get("time/steps_per_second") if pids else None,
+        "steps_per_second": rate if pids and is_number(rate) else None,
         "best_return": summary.get("best_return"),
         "target_return": summary.get("target_return"),
         "age_seconds": round(time.time() - born, 1) if born is not None else summary.get("age_seconds"),
-        "pid": None if not pids else owner if owner is not None and psutil.pid_exists(owner) else pids[0],
+        "pid": None if not pids else owner if owned else pids[0],
         "pids": pids,
         "path": str(root),
     }
@@ -109,8 +111,8 @@ def _champions_score(root: Path) -> float | None:
 
     journal = Journal(root)
     journal.refresh()
-    champion = journal.board.champion
-    return None if champion is None else champion.score
+    crown = journal.board.crown
+    return None if crown is None else crown.mean
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from erlcli.errors import ErlError, RecipeError
+from erlcli.runs.text import quoted
 
 ANSWER_SECONDS = 10.0
 
@@ -44,13 +45,13 @@ def scale(
     if slots is None and gpus is None:
         now = len(journal.board.slots)
         raise RecipeError("erl scale: which slots?", expected="--slots N or --gpus LIST", found="neither",
-                          remedy=f"there are {now} now: erl scale {tournament} --slots N")  # fmt: skip
+                          remedy=f"there are {now} now: erl scale {quoted(tournament)} --slots N")  # fmt: skip
     board = journal.board
     here = places.gpus()
     ray = RaySettings.of(layout)
     if ray is not None and (slots is None or gpus is not None):
         raise RecipeError("--gpus: the GPUs of a cluster have no numbers", expected="--slots N",
-                          found=f"--gpus {gpus}", remedy=f"erl scale {tournament} --slots N")  # fmt: skip
+                          found=f"--gpus {gpus}", remedy=f"erl scale {quoted(tournament)} --slots N")  # fmt: skip
     if slots is not None and gpus is None and slots < len(board.slots):
         order = {member.id: place for place, member in enumerate(board.ranking(), start=1)}
         ranks = {member.slot: order[member.id] for member in board.members.values() if member.slot is not None}

@@ -11,7 +11,7 @@ import typer
 from erlcli.cli.output import count, fail, print_json, seconds, shorten
 from erlcli.errors import RecipeError
 from erlcli.runs.jsonl import Row
-from erlcli.runs.text import score
+from erlcli.runs.text import plural, quoted, score
 
 if TYPE_CHECKING:
     import subprocess
@@ -172,12 +172,9 @@ def resume(
     import dataclasses
 
     from erlcli.cli.session import claim
-    from erlcli.recipe.load import check_change
-    from erlcli.recipe.tournament import load_tournament
-    from erlcli.runs.jsonl import write_text
     from erlcli.tournament import slots as places
     from erlcli.tournament.backends.settings import RaySettings
-    from erlcli.tournament.session import HEADER
+    from erlcli.tournament.words import summary
 
     settings = RaySettings.of(layout)
     if address is not None:
@@ -198,18 +195,43 @@ def resume(
     if settings is not None:
         settings.save(layout)
     if overrides:
-        before, after = load_tournament(layout.recipe), load_tournament(layout.recipe, overrides)
-        for key in ("mode", "pods_per_member", "search"):
-            if getattr(before.section, key) != getattr(after.section, key):
-                raise RecipeError(
-                    f"--set tournament.{key}: can't change within a tournament",
-                    expected=f"{getattr(before.section, key)!r:.60}, which its members are made by",
-                    found=f"{getattr(after.section, key)!r:.60}",
-                    remedy=f"erl tournament {shorten(layout.recipe)} --set ... starts a new one",
-                )
-        check_change(before.base, after.base, f"erl tournament {shorten(layout.recipe)}")
-        write_text(layout.recipe, HEADER + after.dump(), sync=True)
-    return drive(layout, lock, names, plain=plain, detach=detach, json_output=json_output)
+        _change(layout, overrides)
+    before = summary(layout)["slices"]
+    code = drive(layout, lock, names, plain=plain, detach=detach, json_output=json_output)
+    after = summary(layout)
+    if (after["state"], after["slices"]) == ("finished", before) and not (detach or json_output):
+        more = f"--set tournament.budget.steps={2 * (after['total_steps'] or 0)}"
+        print(f"  train on   erl resume {quoted(layout.root)} {more}")
+    return code
+
+
+def _change(layout: RunLayout, overrides: list[str]) -> None:
+    """Change the recipe of a tournament, and those of the members that are in the race.
+
+    Raises:
+        RecipeError: the changed recipe can't be used.
+    """
+    from erlcli.recipe.load import check_change
+    from erlcli.recipe.tournament import load_tournament
+    from erlcli.runs.jsonl import read, write_text
+    from erlcli.tournament.ledger import fold
+    from erlcli.tournament.members import MemberStore
+    from erlcli.tournament.session import HEADER
+
+    before, after = load_tournament(layout.recipe), load_tournament(layout.recipe, overrides)
+    for key in ("mode", "pods_per_member", "search"):
+        if getattr(before.section, key) != getattr(after.section, key):
+            raise RecipeError(
+                f"--set tournament.{key}: can't change within a tournament",
+                expected=f"{getattr(before.section, key)!r:.60}, which its members are made by",
+                found=f"{getattr(after.section, key)!r:.60}",
+                remedy=f"erl tournament {quoted(layout.recipe)} --set ... starts a new one",
+            )
+    check_change(before.base, after.base, f"erl tournament {quoted(layout.recipe)}")
+    store = MemberStore(layout.root, after)
+    for entry in fold(read(layout.root / JOURNAL)).alive.values():
+        store.renew(entry.member)
+    write_text(layout.recipe, HEADER + after.dump(), sync=True)
 
 
 def drive(layout: RunLayout, lock: RunLock, names: list[str], *, plain: bool, detach: bool, json_output: bool) -> int:
@@ -279,9 +301,9 @@ def _start(layout: RunLayout, lock: RunLock, names: list[str], *, wait: bool) ->
 
 
 def _detached(layout: RunLayout) -> list[str]:
-    root = shorten(layout.root)
+    root = quoted(layout.root)
     return [
-        f"in the background: {root}",
+        f"in the background: {shorten(layout.root)}",
         f"  look    erl watch {root}",
         f"  slots   erl scale {root} --slots N",
         f"  stop    erl stop {root}",
@@ -303,15 +325,18 @@ def _conclude(layout: RunLayout, outcome: Outcome, *, json_output: bool) -> int:
 
 def closing_lines(layout: RunLayout, row: Row) -> list[str]:
     """Where everything is, and which command comes next."""
-    root = shorten(layout.root)
-    done = f"{row['members']} members, {row['slices'] or 0} slices, {count(row['steps'] or 0)} steps"
+    root = quoted(layout.root)
+    done = (
+        f"{plural(row['members'], 'member')}, {plural(row['slices'] or 0, 'slice')}, {count(row['steps'] or 0)} steps"
+    )
     lines = [f"{row['state']}: {done} in {seconds(row['seconds'] or 0.0)}"]
     if row["champion"] is not None:
         target = row["target_return"]
-        goal = f" (target {target:g} {'reached' if row['target_reached'] else 'not reached'})" if target else ""
+        reached = "reached" if row["target_reached"] else "not reached"
+        goal = f" (target {target:g} {reached})" if target is not None else ""
         lines.append(f"  champion {row['champion']}, mean return {score(row['score'])}{goal}")
-        lines.append(f"  score   erl eval {root}/champion --episodes 100")
-        lines.append(f"  ship    erl export {root}/champion")
+        lines.append(f"  score   erl eval {root} --episodes 100")
+        lines.append(f"  ship    erl export {root}")
     if row["state"] != "finished":
         lines.append(f"  go on   erl resume {root}")
     return lines

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from erlcli.algorithms import registry
 from erlcli.engine.plot import COLORS, UNITS, canvas, draw_targets, dress, save_figure
 from erlcli.recipe.load import read_toml
 from erlcli.runs.journal import Member
@@ -71,7 +72,7 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Row]:
         if isinstance(value, dict) and "kind" in value:
             flat[prefix + key] = value
         elif isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}." if key == "algorithm" or prefix else "")
+            flat |= _flat(value, "" if not prefix and key in registry.configs() else f"{prefix}{key}.")
     return flat
 
 

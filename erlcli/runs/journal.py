@@ -7,15 +7,16 @@ A row is `{"seq", "time", "event", "member", ...}`; `seq` counts up from 1 and a
 | spawn | parent (id or null), algorithm, changes {key: value} to the parent's recipe, seed, steps that came with the parent's weights, random_state |
 | slice_start | slot, from_steps |
 | slice_end | to_steps, why |
-| evaluate | steps, mean, std, episodes, ci [low, high] |
+| evaluate | steps, mean, std, episodes, ci [low, high]; fresh, likewise, of episodes that nobody was chosen by |
 | select | candidates, scores, chosen; no member |
-| promote | rank, 1 for the champion |
+| promote | rank, 1 for the champion; steps, mean and ci of its weights, of episodes that they were not chosen by |
 | park, revive | |
 | retire | reason |
 | slots | slots: the names of those there are now; no member |
 | capacity | missing: names of slots that wait for a node of a cluster; no member |
 | generation | number, survivors; no member |
-| open, pause, resume, stop, refuse, finish | of the tournament as a whole; nothing that a board shows |
+| open | ranked_by: `mean` or `lower_bound`, by which members are ranked from now on; no member |
+| pause, resume, stop, refuse, finish | of the tournament as a whole; nothing that a board shows |
 
 Rows that are malformed, of an unknown event or about a member that nobody spawned are passed over and counted: the rest
 of the journal still tells what it can.
@@ -107,6 +108,23 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Crown:
+    """The champion as it was promoted, whatever its member has become since.
+
+    Attributes:
+        member: of whose weights it is.
+        steps: at which it had them.
+        mean: return of episodes that they were not chosen by.
+        ci: of that mean.
+    """
+
+    member: Member
+    steps: int
+    mean: float
+    ci: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
 class Change:
     """A value that a hyper-parameter got.
 
@@ -130,8 +148,11 @@ class Board:
         members: by id, in order of birth.
         slots: names of those there are now.
         changes: of each hyper-parameter, by key and in order of time.
+        crown: the champion; None before there is one.
+        lower_bound: whether members are ranked by the lower bound of their score's interval, not by their score.
         started: time of the first row.
         updated: time of the last row.
+        seconds: during which an orchestrator was at work.
         seq: number of the last row.
         skipped: rows that say nothing that is understood.
         answers: to requests of users by their ids: why they were refused, or nothing.
@@ -141,7 +162,9 @@ class Board:
         self.members: dict[str, Member] = {}
         self.slots: list[str] = []
         self.changes: dict[str, list[Change]] = {}
-        self.started = self.updated = 0.0
+        self.crown: Crown | None = None
+        self.lower_bound = False
+        self.started = self.updated = self.seconds = 0.0
         self.seq = self.skipped = 0
         self.answers: dict[str, str] = {}
         self._ranks: dict[int, Member] = {}
@@ -162,6 +185,8 @@ class Board:
         except (KeyError, TypeError, ValueError):
             self.skipped += 1
             return False
+        if event != "open" and self.started:  # before one, nobody was at work
+            self.seconds += max(time - self.updated, 0.0)
         self.seq, self.updated = seq, time
         self.started = self.started or time
         if isinstance(request := row.get("request"), str):
@@ -183,12 +208,17 @@ class Board:
         return Counter(member.state for member in self.members.values())
 
     def ranking(self) -> list[Member]:
-        """All members: those in the race and the champion, then the retired ones; each by score, without one last."""
+        """All members: those in the race and the champion, then the retired ones; each best first, unscored last."""
 
         def order(member: Member) -> tuple[bool, float]:
-            return member.state == "retired", math.inf if member.score is None else -member.score
+            value = self.value(member)
+            return member.state == "retired", math.inf if value is None else -value
 
         return sorted(self.members.values(), key=order)
+
+    def value(self, member: Member) -> float | None:
+        """What a member is ranked by; None before its first evaluation."""
+        return member.ci[0] if self.lower_bound and member.ci is not None else member.score
 
     def lineage(self) -> list[tuple[int, Member]]:
         """The family tree from top to bottom: each member with its depth, before its children."""
@@ -226,6 +256,9 @@ class Board:
             raise TypeError("not a list")
         self.slots = [_text(slot) for slot in slots]
 
+    def _open(self, row: Row) -> None:
+        self.lower_bound = row.get("ranked_by") == "lower_bound"
+
     def _select(self, row: Row) -> None:
         """Why a parent was chosen; the spawn that follows says who."""
 
@@ -245,6 +278,8 @@ class Board:
         score, std, episodes = _float(row["mean"]), _float(row["std"]), _int(row["episodes"])
         low, high = row["ci"]
         ci, steps = (_float(low), _float(high)), _int(row.get("steps", member.steps))
+        if self.crown is not None and (self.crown.member, self.crown.steps) == (member, steps) and "fresh" in row:
+            self.crown = _crown(member, row["fresh"] | {"steps": steps})  # it was played again
         member.score, member.std, member.ci, member.episodes = score, std, ci, episodes
         member.steps = max(steps, member.steps)
         member.best = score if member.best is None else max(score, member.best)
@@ -255,6 +290,8 @@ class Board:
         rank = _int(row["rank"])
         if rank < 1:
             raise ValueError("ranks begin at 1")
+        if rank == 1:
+            self.crown = _crown(member, row)
         if (before := self._ranks.get(rank)) is not None:
             before.rank = None
         if member.rank is not None:
@@ -277,7 +314,8 @@ EVENTS: Mapping[str, Callable[[Board, Row], None]] = {
     "spawn": Board._spawn,
     "slots": Board._slots,
     "select": Board._select,
-    **dict.fromkeys(("generation", "capacity", "open", "pause", "resume", "stop", "refuse", "finish"), Board._pass),
+    "open": Board._open,
+    **dict.fromkeys(("generation", "capacity", "pause", "resume", "stop", "refuse", "finish"), Board._pass),
 }
 MEMBER_EVENTS: Mapping[str, Callable[[Board, Member, Row], None]] = {
     "slice_start": Board._slice_start,
@@ -328,6 +366,14 @@ class Journal:
         self._restarts = self._tail.restarts
         self.board = Board()
         return True
+
+
+def _crown(member: Member, row: Row) -> Crown:
+    """Of a row with steps, mean and ci, or else of the member's last evaluation."""
+    ci = row.get("ci", member.ci)
+    mean = _float(row.get("mean", 0.0 if member.score is None else member.score))
+    bounds = None if ci is None else (_float(ci[0]), _float(ci[1]))
+    return Crown(member, _int(row.get("steps", member.steps)), mean, bounds)
 
 
 def _int(value: Any) -> int:  # noqa: ANN401 - any JSON value

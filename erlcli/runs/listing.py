@@ -156,7 +156,7 @@ class _Tournament:
         self._status.refresh()
         self._journal.refresh()
         status, board = self._status.row, self._journal.board
-        champion = board.champion
+        crown = board.crown
         state = state_of(status, is_owned(self.layout.lock))
         return RunEntry(
             self.layout.root.name,
@@ -164,10 +164,10 @@ class _Tournament:
             "tournament",
             state,
             str(status.get("env") or ""),
-            champion.algorithm if champion is not None else "",
+            crown.member.algorithm if crown is not None else "",
             max((member.steps for member in board.members.values()), default=0),
             None,
-            champion.score if champion is not None else None,
+            crown.mean if crown is not None else None,
             _number(status.get("target_return")),
             board.started or self.started,
             max(board.updated, _number(status.get("time")) or self.started),

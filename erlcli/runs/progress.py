@@ -59,7 +59,6 @@ class Progress:
         crowds: one for each number of steps at which somebody was evaluated or retired.
         births: by member, the steps of a `Moment` at which it was spawned.
         steps: env steps trained so far.
-        seconds: at work so far.
         slices: completed.
     """
 
@@ -70,21 +69,21 @@ class Progress:
         self.crowds: list[Crowd] = []
         self.births: dict[str, int] = {}
         self.steps = self.slices = 0
-        self.seconds = 0.0
-        self._opened = False
         self._crown: tuple[str, Any] | None = None  # the champion, and the steps of its weights
         self._racing: dict[str, float] = {}  # scores of those that are not retired
         self._sorted: list[float] = []
 
+    @property
+    def seconds(self) -> float:
+        """At work so far."""
+        return self.board.seconds
+
     def add(self, row: Row) -> bool:
         """Take in one row; whether it said anything."""
-        before, member = self.board.updated, self.board.members.get(str(row.get("member")))
+        member = self.board.members.get(str(row.get("member")))
         trained = member.steps if member is not None else 0
         if not self.board.add(row):
             return False
-        if row["event"] != "open" and self._opened:
-            self.seconds += max(self.board.updated - before, 0.0)
-        self._opened = True
         if row["event"] == "spawn":
             self.births[row["member"]] = self.steps
         elif member is not None:

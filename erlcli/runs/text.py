@@ -1,9 +1,11 @@
-"""Numbers for people, the same in commands, dashboard and messages."""
+"""Numbers and paths for people, the same in commands, dashboard and messages."""
 
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -12,20 +14,23 @@ def seconds(value: float | None) -> str:
     """A duration as `42 s`, `3:05` or `1:02:03`."""
     if value is None:
         return "?"
-    whole = int(value)
-    if whole < 60:
-        return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
+    if round(value, 1) < 10:
+        return f"{value:.1f} s"
+    if round(value) < 60:
+        return f"{value:.0f} s"
+    whole = max(int(value), 60)
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
 def count(value: float) -> str:
     """A number of steps as `950`, `12.3k`, `4.10M` or `1.00B`."""
-    if abs(value) < 1000:
+    size = abs(value)  # the unit is that of the rounded number: 999,960 is 1.00M and not 1000.0k
+    if round(size) < 1000:
         return f"{value:.0f}"
-    if abs(value) < 1e6:
+    if round(size / 1e3, 1) < 1000:
         return f"{value / 1e3:.1f}k"
-    if abs(value) < 1e9:
+    if round(size / 1e6, 2) < 1000:
         return f"{value / 1e6:.2f}M"
     return f"{value / 1e9:.2f}B"
 
@@ -56,3 +61,21 @@ def sparkline(values: Sequence[float], width: int) -> str:
     low, high = min(means), max(means)
     span = (high - low) or 1.0
     return "".join(BARS[round((m - low) / span * (len(BARS) - 1))] for m in means)
+
+
+def shorten(path: Path) -> str:
+    """`path` as seen from here, where that is shorter."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def quoted(path: Path | str) -> str:
+    """`path` as seen from here, for a command that is to be copied into a shell."""
+    return shlex.quote(shorten(Path(path)))
+
+
+def plural(number: int, noun: str) -> str:
+    """A number of things: `1 episode`, `1,000 episodes`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -29,7 +29,7 @@ def evaluation(entry: Entry, kind: str, facts: Row) -> Row:
     if kind not in FRESH or entry.sample is None or entry.scored != steps:
         return row | {"mean": new.mean, "std": new.std, "episodes": new.episodes, "ci": list(facts["ci"])}
     whole, fresh = entry.sample + new, new if entry.fresh is None else entry.fresh + new
-    return row | asdict(whole) | {"ci": list(whole.ci), "fresh": asdict(fresh)}
+    return row | asdict(whole) | {"ci": list(whole.ci), "fresh": asdict(fresh) | {"ci": list(fresh.ci)}}
 
 
 def succession(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:

@@ -40,7 +40,7 @@ def settle(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
         return None
     if ledger.incomplete is not None:
         return sibling(ledger, recipe, ledger.incomplete)
-    if ledger.founded < recipe.section.members:
+    if ledger.founded < recipe.section.members and not won(ledger, recipe):
         return founder(ledger, recipe, founding=True)
     if ledger.pending is not None:
         return child(ledger, recipe)
@@ -49,7 +49,8 @@ def settle(ledger: Ledger, recipe: TournamentRecipe) -> Row | None:
     best = contender(ledger)
     if best is not None and best.confirmed == best.scored:
         mean = best.fresh.mean if best.fresh is not None else best.member.score
-        facts = {"rank": 1, "steps": best.scored, "value": best.value, "mean": mean}
+        ci = best.fresh.ci if best.fresh is not None else best.member.ci
+        facts = {"rank": 1, "steps": best.scored, "value": best.value, "mean": mean, "ci": ci and list(ci)}
         return {"event": "promote", "member": best.id, **facts}
     if recipe.section.mode == "tournament" and best is None:
         return succession(ledger, recipe) or _overflow(ledger, recipe)
@@ -68,7 +69,7 @@ def contender(ledger: Ledger) -> Entry | None:
 
 def is_done(entry: Entry, recipe: TournamentRecipe) -> bool:
     """Whether its lineage has used its budget."""
-    return entry.steps >= recipe.base.train.total_steps
+    return entry.ended or entry.steps >= recipe.base.train.total_steps
 
 
 def goal(entry: Entry, ledger: Ledger, recipe: TournamentRecipe) -> float:
@@ -96,6 +97,11 @@ def reached(ledger: Ledger, recipe: TournamentRecipe) -> bool:
     return target is not None and ledger.crown is not None and ledger.crown.mean >= target
 
 
+def won(ledger: Ledger, recipe: TournamentRecipe) -> bool:
+    """Whether the tournament is over by that: a budget that was raised afterwards is there to be used."""
+    return reached(ledger, recipe) and (ledger.passed is None or recipe.budget_steps <= ledger.passed)
+
+
 def hopeless(ledger: Ledger, recipe: TournamentRecipe) -> bool:
     """Whether nothing but failures comes any more."""
     return ledger.failed >= recipe.section.max_failures * max(recipe.section.members, 4)
@@ -112,7 +118,7 @@ def assign(ledger: Ledger, recipe: TournamentRecipe, busy: Set[str]) -> Task | R
     Returns:
         A task; or a row that comes first, after which to settle and ask again; or None where there is nothing to do.
     """
-    over = reached(ledger, recipe) or hopeless(ledger, recipe)
+    over = won(ledger, recipe) or hopeless(ledger, recipe)
     if ledger.finished or ledger.paused or over:
         return None
     idle = [entry for entry in ledger.alive.values() if not entry.running and entry.id not in busy]

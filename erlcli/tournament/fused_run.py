@@ -17,6 +17,7 @@ from erlcli.errors import DamagedError, RecipeError
 from erlcli.recipe.load import AnyRecipe, dump, load
 from erlcli.runs.jsonl import sync_path, write_json
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.text import quoted
 from erlcli.tournament.members import link_folder, name_of
 
 SAME = ("env", "network", "normalize")  # sections that say what the networks are and what they see
@@ -51,7 +52,7 @@ def newest(layout: RunLayout, count: int) -> list[Source]:
             found=str(len(folders)),
             remedy=f"checkpoint.keep = {keep} says how many a run keeps: train with more, or lower --last"
             if folders
-            else f"train it first: erl resume {layout.root}",
+            else f"train it first: erl resume {quoted(layout.root)}",
         )
     return [Source(layout, folder) for folder in folders[-count:]]
 

@@ -9,7 +9,8 @@ Rows beyond those that readers know, and facts beside theirs:
 | slice_end | why: budget, done (a lineage's whole budget), failed, stopped, lost; seconds; reason of a failure |
 | evaluate | kind: slice, confirm or again; fresh {mean, std, episodes}: of those that no score was chosen by |
 | generation | number, survivors: a new generation begins |
-| pause, resume, stop, refuse, finish | request, reason |
+| pause, resume, stop, refuse | request, reason |
+| finish | budget: steps, where a target was reached before they were used |
 | open | an orchestrator takes over |
 """
 
@@ -51,6 +52,7 @@ class Entry:
         failures: slices in a row that failed.
         served: number of the row by which it got a slot last, or was spawned.
         parked: whether its slot was taken away.
+        ended: whether its run had nothing left to train.
     """
 
     member: Member
@@ -72,6 +74,7 @@ class Entry:
     failures: int = 0
     served: int = 0
     parked: bool = False
+    ended: bool = False
 
     @property
     def id(self) -> str:
@@ -143,7 +146,6 @@ class Ledger:
         alive: entries by id, in order of birth.
         units: by id.
         spent_steps: env steps trained, those of retired members included.
-        active_seconds: during which an orchestrator was at work.
         completed: slices.
         failed: slices in a row that failed, whoever's.
         last_failure: its reason.
@@ -152,6 +154,7 @@ class Ledger:
         survivors: of the last generation, while they are sorted out; empty at the start.
         pending: a selection without its child.
         crown: who is champion.
+        passed: budget with which the target was reached; a larger one is there to go on in spite of it.
         paused: whether users want nothing to train.
         finished: why the tournament is over; empty while it isn't.
     """
@@ -161,7 +164,7 @@ class Ledger:
         self.alive: dict[str, Entry] = {}
         self.units: dict[str, Unit] = {}
         self.spent_steps = self.completed = self.failed = self.founded = self.generation = 0
-        self.active_seconds = 0.0
+        self.passed: int | None = None
         self.last_failure: Row = {}
         self.survivors: tuple[str, ...] = ()
         self.pending: Pending | None = None
@@ -170,19 +173,14 @@ class Ledger:
         self.paused = False
         self.finished = ""
         self._lower_bound = lower_bound
-        self._opened = False
         self._ranking: list[Entry] | None = None  # until something about it changes
 
     def add(self, row: Row) -> bool:
         """Take in one row; whether it said anything."""
-        before = self.board.updated
         entry = self.alive.get(str(row.get("member")))
         steps = entry.steps if entry is not None else 0
         if not self.board.add(row):
             return False
-        if row["event"] != "open" and self._opened:
-            self.active_seconds += max(self.board.updated - before, 0.0)
-        self._opened = True
         if row["event"] in ("spawn", "evaluate", "retire"):
             self._ranking = None
         if row["event"] == "spawn":
@@ -193,6 +191,11 @@ class Ledger:
         elif row["event"] in _OTHERS:
             _OTHERS[row["event"]](self, row)
         return True
+
+    @property
+    def active_seconds(self) -> float:
+        """During which an orchestrator was at work."""
+        return self.board.seconds
 
     def name_next(self) -> str:
         """Id of the next member."""
@@ -245,6 +248,7 @@ class Ledger:
             entry.begun, entry.until, entry.used_seconds = False, None, 0.0
             entry.slices += 1
             entry.failures = self.failed = 0
+            entry.ended = why == "done"
             self.completed += 1
         elif why == "failed":
             entry.failures += 1
@@ -300,9 +304,15 @@ class Ledger:
 
     def _finish(self, row: Row) -> None:
         self.finished = str(row.get("reason") or "over")
+        self.passed = row.get("budget", self.passed)
 
     def _open(self, row: Row) -> None:
-        self.finished = ""  # whoever opens it again wants it to go on
+        """Whoever opens it again wants it to go on, and has seen to what kept it from that."""
+        self.finished, self.failed, self.last_failure = "", 0, {}
+        for entry in self.alive.values():
+            entry.failures, entry.ended = 0, False
+        if not self.alive:
+            self.founded = 0  # it begins anew
 
 
 _OF_MEMBERS: Mapping[str, Callable[[Ledger, Entry, Row, int], None]] = {

@@ -17,15 +17,18 @@ from pathlib import Path
 from erlcli.engine.plan import backend_of, resolve
 from erlcli.engine.status import status_row
 from erlcli.errors import DamagedError
-from erlcli.recipe.load import AnyRecipe, dump
+from erlcli.recipe.load import AnyRecipe, dump, load
 from erlcli.recipe.tournament import TournamentRecipe
 from erlcli.runs.journal import Member
-from erlcli.runs.jsonl import Appender, Row, read_json, sync_path, write_json
+from erlcli.runs.jsonl import Appender, Row, read_json, sync_path, write_json, write_text
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.lock import is_owned
 from erlcli.tournament.ledger import Crown, Ledger
 from erlcli.tournament.scores import Sample
 
 FOLDER, CHAMPION, HELD = "members", "champion", "held"
+CHAMPIONS = "champions"  # what the link `champion` points into
+MADE = ("export", "videos", "plots")  # folders of a run that hold what users had made of it
 HEADER = "# A member of a tournament: `erl train` of this file trains it anew, without its parent's weights.\n"
 COPIES = 3  # attempts at a checkpoint whose files go meanwhile
 STEPS_DIGITS = 12  # names of checkpoints sort as text
@@ -147,9 +150,16 @@ class MemberStore(Store):
 
         forget(source, target)
 
-    def _recipe(self, member: Member) -> AnyRecipe:
+    def renew(self, member: Member) -> None:
+        """Have the recipe of a member, if it has a directory, follow the tournament's, which was changed."""
+        path = self.path(member.id) / "recipe.toml"
+        if path.exists():
+            backend = load(path).env.backend  # of its environments, which its checkpoints hold
+            write_text(path, HEADER + dump(self._recipe(member, backend)), sync=True)
+
+    def _recipe(self, member: Member, backend: str | None = None) -> AnyRecipe:
         recipe = uncompiled(self.recipe.member(member.parameters, member.seed or 0))
-        return resolve(recipe, backend_of(recipe)[0])  # which may depend on what was drawn
+        return resolve(recipe, backend or backend_of(recipe)[0])  # which may depend on what was drawn
 
     def _checkpoint(self, member: str, steps: int | None = None) -> Path:
         """See `find_checkpoint`."""
@@ -179,22 +189,24 @@ class MemberStore(Store):
 
     def crown(self, crown: Crown, row: Row) -> None:
         """See `Store.crown`. `champion` is a link that is moved in one step; what it points to never changes."""
-        link, name = self.root / CHAMPION, f".{CHAMPION}-{crown.member}-{name_of(crown.steps)}"
-        path = self.root / name
+        link, folder = self.root / CHAMPION, self.root / CHAMPIONS
+        path = folder / f"{crown.member}-{name_of(crown.steps)}"
         if not (path / "recipe.toml").exists():
-            temporary = RunLayout(self.root / f"{name}.new")
+            temporary = RunLayout(folder / f".{path.name}")
             shutil.rmtree(temporary.root, ignore_errors=True)
             temporary.create()
             self._fill(temporary, crown, row)
             os.rename(temporary.root, path)
-        if not link.is_symlink() or os.readlink(link) != name:
+        sync_path(folder)
+        target = f"{CHAMPIONS}/{path.name}"
+        if not link.is_symlink() or os.readlink(link) != target:
             fresh = self.root / f".{CHAMPION}.new"
             fresh.unlink(missing_ok=True)
-            fresh.symlink_to(name)
+            fresh.symlink_to(target)
             os.replace(fresh, link)
         sync_path(self.root)
-        for old in self.root.glob(f".{CHAMPION}-*"):
-            if old.name != name:
+        for old in folder.iterdir():
+            if old != path and not _is_used(RunLayout(old)):
                 shutil.rmtree(old)
 
     def _fill(self, layout: RunLayout, crown: Crown, row: Row) -> None:
@@ -296,6 +308,12 @@ def link_folder(source: Path, target: Path) -> None:
         os.rename(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _is_used(layout: RunLayout) -> bool:
+    """Whether users train a former champion on, or have had something made of it."""
+    made = any(any((layout.root / folder).glob("*")) for folder in MADE)
+    return made or len(_numbered(layout.checkpoints)) > 1 or is_owned(layout.lock)
 
 
 def _numbered(folder: Path) -> list[Path]:

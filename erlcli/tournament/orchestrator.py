@@ -19,6 +19,7 @@ from erlcli.runs import control
 from erlcli.runs.journal import FILE
 from erlcli.runs.jsonl import Row, write_json
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.text import quoted
 from erlcli.tournament import board, evolve
 from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.draws import derive, seed_of
@@ -101,7 +102,8 @@ class Orchestrator:
     def _open(self, names: Sequence[str]) -> None:
         """Take the tournament over from whoever was at it before."""
         self._write_status("starting")
-        rows: list[Row] = [{"event": "open", "pid": os.getpid()}]
+        ranked_by = self.recipe.section.evaluation.score
+        rows: list[Row] = [{"event": "open", "pid": os.getpid(), "ranked_by": ranked_by}]
         if names and list(names) != self.ledger.board.slots:
             rows.append({"event": "slots", "slots": list(names)})
         if self.ledger.paused:
@@ -122,7 +124,7 @@ class Orchestrator:
     def _step(self) -> Outcome | None:
         """One turn; how it ended, once it has."""
         self._look_for_requests()
-        if evolve.reached(self.ledger, self.recipe) or self._out_of_hope():
+        if evolve.won(self.ledger, self.recipe) or self._out_of_hope():
             self.stops.ask(self.busy, "over")
         while self._advance():
             pass
@@ -252,9 +254,13 @@ class Orchestrator:
                 self._retire(report.member, "stopped by its user: erl resume trains it on by itself")
             elif report.slot not in self.ledger.board.slots:
                 self.record({"event": "park", "member": report.member, "reason": why})
-        if report.member in self.killed and report.member in self.ledger.alive:
-            self.record(self.killed.pop(report.member))
-            self.store.prune(self.ledger)
+        if (row := self.killed.pop(report.member, None)) is not None:
+            if report.member in self.ledger.alive:
+                self.record(row)
+                self.store.prune(self.ledger)
+            else:
+                reason = f"{report.member}: it left the race by itself meanwhile"
+                self.record({"event": "refuse", "do": "kill", "reason": reason, "request": row["request"]})
         if report.slot not in self.ledger.board.slots:
             self.places.fit()
 
@@ -311,19 +317,20 @@ class Orchestrator:
     def _finish(self) -> Outcome:
         last = self.ledger.last_failure
         if self._out_of_hope() or (last and self.ledger.crown is None):
-            run = f"{self.layout.root}/members/{last.get('member')}"
+            run = quoted(self.layout.root / "members" / str(last.get("member")) / "recipe.toml")
             self._error = ErlError.from_json({
                 "kind": last.get("kind"),
                 "message": f"{self.layout.root}: {self.ledger.failed} slices in a row failed",
                 "expected": "members that train",
                 "found": f"{last.get('member')}: {last.get('reason')}",
-                "remedy": f"erl train {run}/recipe.toml shows the failure alone",
+                "remedy": f"erl train {run} shows the failure alone",
             })  # fmt: skip
             return Outcome(self._error.exit_code, "failed", self._error)
-        target = evolve.reached(self.ledger, self.recipe)
         full = not evolve.may_launch(self.ledger, self.recipe)
-        reason = "target reached" if target else "budget used" if full else "nobody is left to train"
-        self.record({"event": "finish", "reason": reason})
+        if evolve.won(self.ledger, self.recipe):
+            self.record({"event": "finish", "reason": "target reached", "budget": self.recipe.budget_steps})
+        else:
+            self.record({"event": "finish", "reason": "budget used" if full else "nobody is left to train"})
         self._crown()
         return Outcome(0, "finished")
 

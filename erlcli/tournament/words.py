@@ -11,20 +11,19 @@ from erlcli.runs.text import count, interval, score
 def summary(layout: RunLayout) -> Row:
     """A tournament in one JSON object: its status, and what its journal says about the champion.
 
-    `score` is the champion's mean over fresh episodes, `ci` that of all it has played.
+    `score` and `ci` are of episodes that the champion was not chosen by.
     """
     status, progress = read_json(layout.status) or {}, of(layout.root)
-    champion = progress.board.champion
-    fresh = progress.best[-1].mean if progress.best else None
+    crown = progress.board.crown
     keys = ("state", "mode", "steps", "total_steps", "seconds", "slices", "target_return", "target_reached")
     return {
         "run": str(layout.root),
         **{key: status.get(key) for key in keys},
         "members": len(progress.board.members),
-        "champion": champion.id if champion is not None else None,
-        "score": fresh,
-        "ci": list(champion.ci) if champion is not None and champion.ci is not None else None,
-        "champion_path": str(layout.root / "champion") if champion is not None else None,
+        "champion": crown.member.id if crown is not None else None,
+        "score": crown.mean if crown is not None else None,
+        "ci": list(crown.ci) if crown is not None and crown.ci is not None else None,
+        "champion_path": str(layout.root / "champion") if crown is not None else None,
     }
 
 

@@ -21,7 +21,7 @@ class Entry:
 
     Attributes:
         id: its name.
-        place: by score, from 1; None before its first evaluation.
+        place: as the tournament ranks it, from 1; None before its first evaluation.
         parent: id of whom it has its first weights from.
         lineage: ids of its ancestors, the oldest first, and its own.
         algorithm: as in its recipe.
@@ -31,7 +31,8 @@ class Entry:
         born: seconds since the epoch.
         born_steps: env steps that its first weights had seen.
         updated: seconds since the epoch of the last row about it.
-        state: waiting, running, parked, retired or champion.
+        activity: waiting, running, parked or retired.
+        state: the same, or champion, whatever that does.
         slot: where it trains right now.
         steps: env steps, its ancestors' included.
         score: mean return of the last evaluation.
@@ -53,6 +54,7 @@ class Entry:
     born: float
     born_steps: int
     updated: float
+    activity: str
     state: str
     slot: str | None
     steps: int
@@ -78,13 +80,16 @@ class Standings:
         env: the task.
         state: what the orchestrator said last; `dead` where it was killed before it could say more.
         live: whether an orchestrator is there to answer requests.
-        entries: members, the highest score first.
+        entries: members, the best first.
         tree: the family tree from top to bottom: depth and id of each member.
         changes: of each hyper-parameter, in order of time.
         champion: id of the best.
+        score: mean return of the champion's weights, whatever its member has become since.
+        ci: of that mean.
         busy: slots at which a member trains.
         slots: that there are.
         started: seconds since the epoch of the first row.
+        worked: seconds during which an orchestrator was at work, until the last row.
         updated: seconds since the epoch of the last row.
         skipped: rows of the journal that say nothing that is understood.
         answers: to requests by their ids: why they were refused, or nothing.
@@ -98,24 +103,29 @@ class Standings:
     tree: tuple[tuple[int, str], ...] = ()
     changes: Mapping[str, tuple[Change, ...]] | None = None
     champion: str | None = None
+    score: float | None = None
+    ci: tuple[float, float] | None = None
     busy: int = 0
     slots: int = 0
     started: float = 0.0
+    worked: float = 0.0
     updated: float = 0.0
     skipped: int = 0
     answers: Mapping[str, str] = field(default_factory=dict)
 
     def counts(self) -> Counter[str]:
-        """Members by state."""
-        return Counter(entry.state for entry in self.entries)
+        """Members by what they do."""
+        return Counter(entry.activity for entry in self.entries)
 
     def entry(self, member: str | None) -> Entry | None:
         """A member by its id."""
         return next((entry for entry in self.entries if entry.id == member), None)
 
     def seconds(self, now: float) -> float | None:
-        """How long it has gone on; until its last row where nobody works on it."""
-        return max((now if self.live else self.updated) - self.started, 0.0) if self.started else None
+        """How long it was worked on so far; None before it began."""
+        if not self.updated:
+            return None
+        return self.worked + (max(now - self.updated, 0.0) if self.live else 0.0)
 
 
 class StandingsReader:
@@ -157,36 +167,42 @@ class StandingsReader:
             self._grown = grown
             self._tree = tuple((depth, member.id) for depth, member in board.lineage())
             self._changes = {key: tuple(history) for key, history in board.changes.items()}
-        champion = board.champion
+        live, crown = state in LIVE, board.crown
         return Standings(
             name=self.latest.name,
             env=str(self._status.row.get("env") or "?"),
             state=state,
-            live=state in LIVE,
-            entries=tuple(self._entry(place, member) for place, member in enumerate(board.ranking(), 1)),
+            live=live,
+            entries=tuple(self._entry(place, member, live=live) for place, member in enumerate(board.ranking(), 1)),
             tree=self._tree,
             changes=self._changes,
-            champion=champion.id if champion else None,
-            busy=board.busy,
+            champion=crown.member.id if crown else None,
+            score=crown.mean if crown else None,
+            ci=crown.ci if crown else None,
+            busy=board.busy if live else 0,
             slots=len(board.slots),
             started=board.started,
+            worked=board.seconds,
             updated=board.updated,
             skipped=board.skipped,
             answers=dict(board.answers),
         )
 
-    def _entry(self, place: int, member: Member) -> Entry:
+    def _entry(self, place: int, member: Member, *, live: bool) -> Entry:
         """The member as it is now; the same object as before where nothing about it has changed."""
-        stamp = (id(member), member.updated, member.state, member.slot, member.steps, len(member.history), place)
+        facts = (member.updated, member.state, member.slot, member.steps, len(member.history))
+        stamp = (id(member), *facts, place, live)
         known = self._entries.get(member.id)
         if known is None or known[0] != stamp:
-            self._entries[member.id] = known = (stamp, entry_of(place, member))
+            self._entries[member.id] = known = (stamp, entry_of(place, member, live=live))
         return known[1]
 
 
-def entry_of(place: int, member: Member) -> Entry:
-    """A member's facts."""
+def entry_of(place: int, member: Member, *, live: bool = True) -> Entry:
+    """A member's facts; nobody runs where no orchestrator is `live`, as after one that was killed."""
     before = member.parent.parameters if member.parent else {}
+    idle = member.activity == "running" and not live
+    activity = "waiting" if idle else member.activity
     return Entry(
         id=member.id,
         place=None if member.score is None else place,
@@ -199,8 +215,9 @@ def entry_of(place: int, member: Member) -> Entry:
         born=member.born,
         born_steps=member.born_steps,
         updated=member.updated,
-        state=member.state,
-        slot=member.slot,
+        activity=activity,
+        state=activity if member.state == member.activity else member.state,
+        slot=None if idle else member.slot,
         steps=member.steps,
         score=member.score,
         std=member.std,

@@ -8,8 +8,10 @@ from typer.testing import CliRunner
 
 from erlcli.cli.compare import compare
 from erlcli.cli.plot import plot
+from erlcli.cli.watch import parting_lines
 from erlcli.errors import RecipeError
 from erlcli.recipe.tournament import load_tournament
+from erlcli.runs.jsonl import write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament.orchestrator import Orchestrator
 from erlcli.tournament.simulate import MemoryStore, SimulatedBackend
@@ -54,8 +56,9 @@ def test_the_report_fits_80_columns_and_says_what_it_took(cups, tmp_path, monkey
     lines = result.stdout.splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert lines[0] == "LunarLanderContinuous-v3"
-    for label in ("mode", "env steps", "time", "best champion", "area", "IQM of best 5", "100 at env steps"):
+    for label in ("mode", "env steps", "time", "best champion", "area", "IQM of best 5", "100 at steps"):
         assert any(line.startswith(label) for line in lines), label
+    assert "the_con…g_name" in lines[2]
     assert lines[-1] == "comparison.png"
     assert (tmp_path / "comparison.png").exists()
 
@@ -69,6 +72,16 @@ def test_json_has_the_figures(cups, tmp_path):
     assert evolved["against_first"]["best"] == pytest.approx(evolved["best"] - control["best"])
     assert {"area", "target_steps", "target_seconds", "top_iqm", "steps", "seconds"} <= set(evolved)
     assert row["picture"] == str(tmp_path / "c.svg")
+
+
+def test_watching_a_tournament_ends_with_its_own_lines(cups):
+    layout = RunLayout(cups[1])
+    write_json(layout.status, {"state": "running", "slices": 3, "steps": 1000})  # killed before more
+    lines = parting_lines(layout)
+    assert lines[0].startswith("dead: ") and " members, 3 slices, 1.0k steps" in lines[0]
+    assert any(line.startswith("  champion") for line in lines)
+    assert lines[-1].startswith("  go on   erl resume ")
+    layout.status.unlink()
 
 
 def test_what_is_refused(cups, tmp_path):

@@ -180,6 +180,10 @@ def test_other_misuse(make, tmp_path):
     for weights in ("a,b", "1,-1", "0,0", "", "nan,1"):
         assert "no weights" in error_of(call("fuse", one, two, "--weights", weights, "--out", out)).message
     assert "several runs" in error_of(call("fuse", one, two, "--last", 2, "--out", out)).message
+    cup = tmp_path / "cup"
+    cup.mkdir()
+    (cup / "journal.jsonl").touch()
+    assert "members" in error_of(call("fuse", cup, "--last", 2, "--out", out)).remedy
     assert "is there already" in error_of(call("fuse", one, two, "--out", one)).message
     damaged = one / "checkpoints" / checkpoint.name_of(200) / "policy.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1])

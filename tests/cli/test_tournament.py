@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from erlcli.cli.tournament import create
+from erlcli.recipe.load import load
 from erlcli.recipe.tournament import load_tournament
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
@@ -77,6 +78,12 @@ def test_json_is_one_value_and_lines_tell_the_story(tmp_path):
     assert "erl eval" in done.stdout
     assert max(len(line) for line in done.stdout.replace(str(root), "runs/t").splitlines()) <= 100
     assert fold(rows_of(root)).completed == 10
+    done = erl("resume", root, "--no-tui")
+    assert "--set tournament.budget.steps=6400" in done.stdout.splitlines()[-1]
+    done = erl("resume", root, "--no-tui", "--set", "algorithm.adam_eps=1e-6")
+    assert done.returncode == 0, done.stderr
+    alive = fold(rows_of(root)).alive
+    assert all(load(root / "members" / name / "recipe.toml").algorithm.adam_eps == 1e-6 for name in alive)
     done = erl("resume", root, "--set", "tournament.mode=pbt")
     assert done.returncode == 2
     assert "can't change within a tournament" in done.stderr

@@ -5,7 +5,7 @@ import pytest
 
 from erlcli.engine.comparison import area, compare
 from erlcli.engine.plot_comparison import tournaments as draw
-from erlcli.engine.plot_tournament import Story, bounded_below, lineage, parameters, plot_all, scores
+from erlcli.engine.plot_tournament import Story, _flat, bounded_below, lineage, parameters, plot_all, scores
 from erlcli.recipe.tournament import load_tournament
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.progress import Moment, Progress
@@ -127,3 +127,10 @@ def test_the_area_by_hand():
     assert area(progress, 10, 40) == pytest.approx((10 * 5 + 20 * 15) / 30)
     assert area(progress, 15, 25) == pytest.approx((5 * 5 + 5 * 15) / 10)
     assert area(progress, 20, 40) == pytest.approx(15)
+
+
+def test_searched_keys_are_dotted_as_in_the_recipe():
+    draw = {"kind": "loguniform", "low": 1e-5, "high": 1.0}
+    tables = {"algorithm": {"gamma": draw}, "env": {"kwargs": {"force": draw}}, "ppo": {"algorithm": {"epochs": draw}},
+              "network.hidden": draw}  # fmt: skip
+    assert set(_flat(tables)) == {"algorithm.gamma", "env.kwargs.force", "algorithm.epochs", "network.hidden"}

@@ -124,6 +124,35 @@ def test_the_ranking_has_those_in_the_race_and_the_champion_before_the_retired()
     assert [member.id for member in board.ranking()] == ["b", "c", "d", "a", "e"]
 
 
+def test_places_are_those_that_the_tournament_gives():
+    scores = [{**evaluate("a", 10.0, 10), "ci": [2.0, 18.0]}, {**evaluate("b", 9.0, 10), "ci": [8.0, 10.0]}]
+    facts = [spawn("a"), spawn("b"), *scores]
+    for ranked_by, order in (("mean", ["a", "b"]), ("lower_bound", ["b", "a"])):
+        board = fold(rows({"event": "open", "ranked_by": ranked_by}, *facts))
+        assert [member.id for member in board.ranking()] == order
+
+
+def test_the_crown_is_of_the_weights_that_were_promoted():
+    facts = [
+        spawn("a"),
+        evaluate("a", 50.0, 10),
+        on("promote", "a", rank=1, steps=10, mean=40.0, ci=[38.0, 42.0]),
+        end("a", 20),
+        evaluate("a", -5.0, 20),  # it trains on
+    ]
+    crown = fold(rows(*facts)).crown
+    assert (crown.member.id, crown.steps, crown.mean, crown.ci) == ("a", 10, 40.0, (38.0, 42.0))
+    again = {**evaluate("a", 45.0, 10), "fresh": {"mean": 41.0, "std": 1.0, "episodes": 60, "ci": [40.0, 42.0]}}
+    crown = fold(rows(*facts, again)).crown
+    assert (crown.mean, crown.ci) == (41.0, (40.0, 42.0))
+
+
+def test_time_counts_while_somebody_is_at_work():
+    facts = rows({"event": "open"}, spawn("a"), start("a"), end("a", 10), {"event": "open"}, start("a", steps=10))
+    facts[4]["time"], facts[5]["time"] = 1000.0, 1002.0
+    assert fold(facts).seconds == 3.0 + 2.0
+
+
 def test_there_is_one_champion_at_a_time():
     board = fold(rows(spawn("a"), spawn("b"), on("promote", "a", rank=1), on("promote", "b", rank=1)))
     assert board.champion is board.members["b"]

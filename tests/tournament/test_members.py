@@ -16,6 +16,7 @@ from erlcli.errors import DamagedError
 from erlcli.recipe.load import load
 from erlcli.recipe.tournament import load_tournament
 from erlcli.runs.layout import RunLayout, open_run
+from erlcli.runs.lock import RunLock
 from erlcli.tournament.draws import derive
 from erlcli.tournament.ledger import Crown, Ledger
 from erlcli.tournament.members import MemberStore, link_folder, name_of
@@ -221,6 +222,33 @@ def test_the_champion_is_a_run_of_its_own_and_replaced_in_one_step(disk):
     shutil.rmtree(disk.store.path("m001"))
     assert load_policy(RunLayout(disk.root / "champion")).facts["steps"] == 300
     assert crowned(disk, "m001", 300, 20.0).root.resolve() == second.root.resolve()  # once more is nothing new
+
+
+@pytest.mark.parametrize("made_of_it", ["export/policy.onnx", "videos/best.mp4", "checkpoints/000000000200", "lock"])
+def test_a_former_champion_stays_while_its_users_need_it(disk, made_of_it):
+    for name, steps in (("m000", 100), ("m001", 300)):
+        disk.spawn(name)
+        disk.train(name, steps)
+    before = crowned(disk, "m000", 100, 10.0).root.resolve()
+    lock = RunLock.acquire(before / "lock") if made_of_it == "lock" else None
+    if lock is None:
+        (before / made_of_it).mkdir(parents=True)
+    crowned(disk, "m001", 300, 20.0)
+    assert (before / made_of_it).exists() and (before / "recipe.toml").exists()
+    if lock is not None:
+        lock.release()
+
+
+def test_members_follow_the_recipe_and_keep_what_is_their_own(disk):
+    layout = disk.spawn("m000", changes={"algorithm.learning_rate": 1e-4})
+    disk.recipe = load_tournament("tournament_cartpole", ["tournament.members=2", "algorithm.gamma=0.9"])
+    store = MemberStore(disk.root, disk.recipe)
+    store.renew(disk.ledger.board.members["m000"])
+    recipe = load(layout.recipe)
+    assert (recipe.algorithm.gamma, recipe.algorithm.learning_rate(0), recipe.train.seed) == (0.9, 1e-4, 0)
+    disk.rows["m001"] = disk.add("spawn", member="m001", parent=None, algorithm="ppo", steps=0, seed=1, changes={})
+    store.renew(disk.ledger.board.members["m001"])  # whose directory is yet to be made
+    assert not store.path("m001").exists()
 
 
 def test_the_disk_budget_takes_the_worst_and_oldest_of_the_retired_and_nobody_else(tmp_path):

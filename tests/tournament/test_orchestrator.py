@@ -201,6 +201,19 @@ def test_the_target_ends_it_at_once_and_slices_are_saved(tmp_path):
     assert confirmed[-1]["member"] == tournament.ledger.crown.member
 
 
+def test_after_the_target_a_larger_budget_is_used_and_the_same_one_is_not(tmp_path):
+    tournament = Tournament(tmp_path, recipe(members=8, budget=100_000, target=120.0))
+    tournament.run(slots=4)
+    spent = tournament.ledger.spent_steps
+    assert spent < 90_000
+    assert tournament.run(slots=4).state == "finished"
+    assert (tournament.rows[-1]["reason"], tournament.ledger.spent_steps) == ("target reached", spent)
+    tournament.recipe = recipe(members=8, budget=110_000, target=120.0)
+    assert tournament.run(slots=4).state == "finished"
+    assert tournament.rows[-1]["reason"] == "budget used"
+    assert tournament.ledger.spent_steps == 110_000
+
+
 def test_nobody_is_champion_without_fresh_seeds(tmp_path):
     tournament = Tournament(tmp_path, recipe(members=6), noise=80.0)
     tournament.run(slots=3)
@@ -334,6 +347,24 @@ def test_where_everybody_fails_it_ends_with_the_last_reason(mode, tmp_path):
     assert (outcome.state, outcome.exit_code) == ("failed", 3)
     assert outcome.error.found.endswith("it broke")
     assert tournament.ledger.completed == 0
+
+    # Whoever opens it again has mended what was broken.
+    tournament.options = {}
+    assert tournament.run().state == "finished"
+    assert tournament.ledger.completed == 40
+    check(tournament.rows)
+
+
+def test_a_run_that_ends_before_its_lineage_should_is_not_begun_again_and_again(tmp_path, monkeypatch):
+    """As one whose own recipe has fewer steps than the tournament's."""
+    tournament = Tournament(tmp_path, recipe(mode="independent", members=2))
+    orchestrator = tournament.start()
+    end = orchestrator._end_slice
+    done = lambda member, steps, why, *rest, **facts: end(member, steps, "done", *rest, **facts)  # noqa: E731
+    monkeypatch.setattr(orchestrator, "_end_slice", done)
+    assert orchestrator.run(["cpu:0"]).state == "finished"
+    assert tournament.ledger.completed == 2
+    assert tournament.rows[-1]["reason"] == "nobody is left to train"
 
 
 def test_a_gpu_without_memory_gets_fewer_members_and_nobody_is_blamed(tmp_path):
@@ -485,6 +516,21 @@ def test_kill_and_clone(tmp_path):
     assert by_request[clone]["event"] == "spawn"
     assert (by_request[clone]["parent"], by_request[clone]["changes"]) == ("m000", {})
     assert by_request[refused]["event"] == "refuse"
+
+
+def test_a_kill_of_one_that_fails_for_good_meanwhile_is_answered(tmp_path):
+
+    def broken(order, number, slot):
+        if order.member != "m001":
+            return None
+        row = {"event": "retire", "member": "m001", "reason": "killed by a user", "request": "r1"}
+        tournament.orchestrator.killed["m001"] = row  # its slot is yet to be told
+        return error(DivergedError)
+
+    tournament = Tournament(tmp_path, recipe(mode="independent", members=3, budget=12_000), fails=broken)
+    tournament.run()
+    [answer] = [row for row in tournament.rows if row.get("request") == "r1"]
+    assert (answer["event"], answer["reason"].startswith("m001")) == ("refuse", True)
 
 
 def test_pause_and_resume(tmp_path):

@@ -83,7 +83,9 @@ async def test_the_head_tells_how_it_stands(tournament, open_board):
         standings = app.screen.standings
         best = standings.entries[0]
         assert text.startswith("tournament  tournament  BipedalWalker-v3  dead")
-        assert f"slots 4/4  {len(standings.entries)} members" in text
+        assert f"slots 0/4  {len(standings.entries)} members" in text  # nobody is at work any more
+        counts = standings.counts()
+        assert counts["running"] == 0 and sum(counts.values()) == len(standings.entries)
         assert f"champion {standings.champion}" in text
         ids = [entry.id for entry in app.screen.query_one(Table).rows.shown]
         assert ids[0] == best.id

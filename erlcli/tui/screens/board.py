@@ -42,11 +42,11 @@ def _number_tone(entry: Entry) -> str:
     return "muted" if entry.state == "retired" else "plain"
 
 
-def _margin(entry: Entry) -> str:
+def _margin(mean: float | None, ci: tuple[float, float] | None) -> str:
     """Half of the interval, with as many decimals as the score."""
-    if entry.margin is None or entry.score is None:
+    if ci is None or mean is None:
         return ""
-    return f"±{entry.margin:.{decimals(entry.score)}f}"
+    return f"±{(ci[1] - ci[0]) / 2:.{decimals(mean)}f}"
 
 
 COLUMNS: tuple[Column[Entry], ...] = (
@@ -55,7 +55,7 @@ COLUMNS: tuple[Column[Entry], ...] = (
     Column("algorithm", 9, lambda e, _: e.algorithm, lambda e: e.algorithm, _number_tone, keep=5),
     Column("score", 7, lambda e, _: "-" if e.score is None else score(e.score), lambda e: e.score, _number_tone,
            right=True, falling=True, keep=1),
-    Column("95% CI", 7, lambda e, _: _margin(e), lambda e: e.margin, lambda e: "muted", right=True, keep=6),
+    Column("95% CI", 7, lambda e, _: _margin(e.score, e.ci), lambda e: e.margin, lambda e: "muted", right=True, keep=6),
     Column("score history", 13, lambda e, width: sparkline([mean for _, mean in e.history], width),
            tone=lambda e: "muted" if e.state == "retired" else "accent", keep=4, grow=1, most=32),
     Column("steps", 7, lambda e, _: count(e.steps), lambda e: e.steps, _number_tone, right=True, falling=True, keep=3),
@@ -335,18 +335,15 @@ def curves(entries: Sequence[Entry | None]) -> list[Series]:
 def head_of(standings: Standings, now: float) -> tuple[Line, Line]:
     """The two lines at the top."""
     elapsed = standings.seconds(now)
-    champion, counts = standings.entry(standings.champion), standings.counts()
+    counts = standings.counts()
     best: list[tuple[str, str]] = [("no champion yet", "muted")]
-    if champion is not None:
-        mean = "-" if champion.score is None else score(champion.score)
-        margin = f" {_margin(champion)}"
-        best = [("champion ", "muted"), (champion.id, "bright"), (f"  {mean}", "good"), (margin, "muted")]
-    members: list[tuple[str, str]] = [(f"{len(standings.entries)} members", "")]
-    others = counts["champion"]
-    running = counts["running"] + others * bool(champion and champion.slot)
-    numbers = {**{state: counts[state] for state in STATES}, "running": running}
+    if standings.champion is not None and standings.score is not None:
+        mean, margin = score(standings.score), f" {_margin(standings.score, standings.ci)}"
+        best = [("champion ", "muted"), (standings.champion, "bright"), (f"  {mean}", "good"), (margin, "muted")]
+    count_of = len(standings.entries)
+    members: list[tuple[str, str]] = [(f"{count_of} member{'s' * (count_of != 1)}", "")]
     for state in STATES:
-        members += [(f"  {numbers[state]} {state}", "muted")] if numbers[state] else []
+        members += [(f"  {counts[state]} {state}", "muted")] if counts[state] else []
     return (
         (
             [(standings.name, "bright"), ("  tournament  ", "muted"), (standings.env, ""), ("  ", ""),
