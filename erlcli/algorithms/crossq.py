@@ -34,7 +34,7 @@ from erlcli.core.algorithm import Context
 from erlcli.core.batch_norm import BatchRenorm
 from erlcli.core.encoders import make_encoder
 from erlcli.core.ensemble import QEnsemble
-from erlcli.core.networks import ACTIVATIONS, orthogonal
+from erlcli.core.networks import ACTIVATIONS, Initialisation, linear
 from erlcli.core.optim import Optimizer
 from erlcli.core.transitions import Transitions
 
@@ -50,27 +50,36 @@ class NormedMLP(nn.Module):
         outputs: width of the output.
         activation: a key of `networks.ACTIVATIONS`.
         layer_norm: normalise over the features of each hidden layer too, before its activation.
+        init: see `networks.linear`.
         warmup: updates with plain batch norm.
     """
 
     def __init__(
-        self, inputs: int, hidden: tuple[int, ...], outputs: int, *, activation: str, layer_norm: bool, warmup: int
+        self,
+        inputs: int,
+        hidden: tuple[int, ...],
+        outputs: int,
+        *,
+        activation: str,
+        layer_norm: bool,
+        init: Initialisation,
+        warmup: int,
     ) -> None:
         super().__init__()
         widths = [inputs, *hidden]
         self.norms = nn.ModuleList(BatchRenorm((width,), warmup) for width in widths)
         self.hidden = nn.ModuleList(
-            orthogonal(nn.Linear(before, after), 2.0**0.5) for before, after in itertools.pairwise(widths)
+            linear(before, after, 2.0**0.5, init) for before, after in itertools.pairwise(widths)
         )
         self.layer_norms = nn.ModuleList(nn.LayerNorm(size) if layer_norm else nn.Identity() for size in hidden)
         self.activation = ACTIVATIONS[activation]()
-        self.output = orthogonal(nn.Linear(widths[-1], outputs), 0.01)
+        self.output = linear(widths[-1], outputs, 0.01, init)
 
     def forward(self, x: Tensor, training: bool = False) -> Tensor:
         """(B, inputs) to (B, outputs); `training` goes by the batch's statistics and takes them in."""
         x = self.norms[0](x, training=training)
-        for linear, layer_norm, norm in zip(self.hidden, self.layer_norms, list(self.norms)[1:], strict=True):
-            x = norm(self.activation(layer_norm(linear(x))), training=training)
+        for layer, layer_norm, norm in zip(self.hidden, self.layer_norms, list(self.norms)[1:], strict=True):
+            x = norm(self.activation(layer_norm(layer(x))), training=training)
         out: Tensor = self.output(x)
         return out
 
@@ -87,8 +96,7 @@ class CrossQPolicy(SquashedPolicy):
             inputs,
             network.hidden,
             self.distribution.num_params,
-            activation=network.activation,
-            layer_norm=network.layer_norm,
+            **network.layers,
             warmup=config.norm_warmup,
         )
 
@@ -134,8 +142,7 @@ class CrossQ(SoftActorCritic):
             (obs.size if encoder is None else encoder.width) + action_dim(context),
             network.hidden if config.critic_hidden is None else config.critic_hidden,
             1,
-            activation=network.activation,
-            layer_norm=network.layer_norm,
+            **network.layers,
             batch_norm_warmup=config.norm_warmup,
             encoder=encoder,
         )

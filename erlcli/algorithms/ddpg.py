@@ -109,8 +109,7 @@ class DDPG(OffPolicyAlgorithm):
             (obs.size if encoder is None else encoder.width) + action_dim(context),
             network.hidden,
             1,
-            activation=network.activation,
-            layer_norm=network.layer_norm,
+            **network.layers,
             encoder=encoder,
         ).to(self.device)
         actor = self.policy.network

@@ -39,7 +39,7 @@ from erlcli.core.types import Box, Discrete
 
 def plain_network(inputs: int, choices: int, network: NetworkConfig) -> nn.Module:
     """A multi-layer perceptron."""
-    return mlp(inputs, network.hidden, choices, activation=network.activation, layer_norm=network.layer_norm)
+    return mlp(inputs, network.hidden, choices, **network.layers)
 
 
 class DuelingNetwork(nn.Module):
@@ -53,12 +53,11 @@ class DuelingNetwork(nn.Module):
 
     def __init__(self, inputs: int, choices: int, network: NetworkConfig) -> None:
         super().__init__()
-        options: dict[str, Any] = {"activation": network.activation, "layer_norm": network.layer_norm}
         shared, own = network.hidden[:-1], network.hidden[-1:]
-        self.torso = mlp(inputs, shared, 1, **options)[:-1]  # without the output layer
+        self.torso = mlp(inputs, shared, 1, **network.layers)[:-1]  # without the output layer
         width = shared[-1] if shared else inputs
-        self.value = mlp(width, own, 1, **options)
-        self.advantage = mlp(width, own, choices, **options)
+        self.value = mlp(width, own, 1, **network.layers)
+        self.advantage = mlp(width, own, choices, **network.layers)
 
     def forward(self, features: Tensor) -> Tensor:
         """(..., F) to (..., C)."""

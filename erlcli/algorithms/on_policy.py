@@ -130,10 +130,10 @@ class OnPolicyAlgorithm(Algorithm):
         shape = (network.hidden, network.activation, network.layer_norm, obs_clip, memory)
         if config.std == "sde" and isinstance(spec.action, Box):
             return LatentNoisePolicy(
-                spec.obs, spec.action, config.log_std, config.sde_interval, *shape, encoder=encoder
+                spec.obs, spec.action, config.log_std, config.sde_interval, *shape, encoder=encoder, init=network.init
             )
         distribution = distributions.for_space(spec.action, config.log_std, config.squash, config.std == "state")
-        return ActorPolicy(spec.obs, distribution, *shape, masked=spec.mask > 0, encoder=encoder)
+        return ActorPolicy(spec.obs, distribution, *shape, masked=spec.mask > 0, encoder=encoder, init=network.init)
 
     @classmethod
     def build_critic(cls, context: Context) -> Critic | RecurrentCritic:
@@ -144,7 +144,7 @@ class OnPolicyAlgorithm(Algorithm):
         network, memory, obs = context.network, context.memory(), context.spec.obs
 
         def body(inputs: int, hidden: tuple[int, ...] = network.hidden) -> nn.Module:
-            return mlp(inputs, hidden, 1, activation=network.activation, layer_norm=network.layer_norm)
+            return mlp(inputs, hidden, 1, **network.layers)
 
         if memory is not None:
             return RecurrentCritic(memory, body(memory.hidden))

@@ -67,6 +67,7 @@ class SAC(SoftActorCritic):
             1,
             activation=network.activation,
             layer_norm=network.layer_norm or config.critic_layer_norm,
+            init=network.init,
             dropout=config.dropout,
             encoder=encoder,
         )

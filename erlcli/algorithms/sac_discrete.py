@@ -107,16 +107,16 @@ class DiscreteSAC(OffPolicyAlgorithm):
                 inputs,
                 network.hidden,
                 count,
-                activation=network.activation,
-                layer_norm=network.layer_norm,
+                **network.layers,
             ),
         ).to(self.device)
         self.temperature = Temperature(config.alpha, config.learn_alpha).to(self.device)
         self.target_entropy = config.target_entropy_share * math.log(count)
         critic: dict[str, nn.Module] = {"critic": self.critic}
         actor: dict[str, nn.Module] = {"policy": self.policy.network}
-        if config.learn_alpha:
-            actor["temperature"] = self.temperature
+        self.networks = {"critic": self.critic}
+        if config.learn_alpha:  # else the recipe says what it is, and no checkpoint
+            actor["temperature"] = self.networks["temperature"] = self.temperature
         self.optimizers = {
             name: Optimizer(
                 modules, eps=config.adam_eps, max_grad_norm=config.max_grad_norm, collective=context.collective
@@ -124,7 +124,7 @@ class DiscreteSAC(OffPolicyAlgorithm):
             for name, modules in {"critic": critic, "actor": actor}.items()
         }
         self.target = Target(self.critic, self.optimizers["critic"].flat)
-        self.networks = {"critic": self.critic, "target": self.target.module, "temperature": self.temperature}
+        self.networks["target"] = self.target.module
         self._step = context.compiled("gradient step", type(self).step)
 
     @classmethod

@@ -66,8 +66,7 @@ class SquashedPolicy(ExploringPolicy):
             inputs,
             network.hidden,
             self.distribution.num_params,
-            activation=network.activation,
-            layer_norm=network.layer_norm,
+            **network.layers,
             output_gain=0.01,
         )
 
@@ -126,14 +125,14 @@ class SoftActorCritic(OffPolicyAlgorithm):
         self.critic = self.build_critic(context).to(self.device)
         self.temperature = Temperature(config.alpha, config.learn_alpha).to(self.device)
         self.target_entropy = float(-size) if config.target_entropy is None else config.target_entropy
+        self.networks = {"critic": self.critic}
         actor: dict[str, nn.Module] = {"policy": self.policy.network}
-        if config.learn_alpha:
-            actor["temperature"] = self.temperature
+        if config.learn_alpha:  # else the recipe says what it is, and no checkpoint
+            actor["temperature"] = self.networks["temperature"] = self.temperature
         self.optimizers = {
             "critic": self.optimizer({"critic": self.critic}, context),
             "actor": self.optimizer(actor, context),
         }
-        self.networks = {"critic": self.critic, "temperature": self.temperature}
         scalar = torch.zeros((), device=self.device)
         self._actor_metrics = dict(zip(ACTOR_METRICS, (scalar, scalar, self.temperature.alpha()), strict=True))
         inside = self.draws_inside()

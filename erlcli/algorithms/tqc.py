@@ -58,8 +58,7 @@ class TQC(SoftActorCritic):
             (obs.size if encoder is None else encoder.width) + action_dim(context),
             network.hidden if config.critic_hidden is None else config.critic_hidden,
             config.quantiles,
-            activation=network.activation,
-            layer_norm=network.layer_norm,
+            **network.layers,
             encoder=encoder,
         )
 

@@ -31,8 +31,9 @@ Observations = Tensor | Parts
 
 
 def is_image(space: Box) -> bool:
-    """Whether `auto` takes a box for an image: uint8, with height and width of at least 3."""
-    return space.dtype == "uint8" and 2 <= len(space.shape) <= 4 and sum(n >= 3 for n in space.shape) >= 2
+    """Whether `auto` takes a box for an image: uint8, with height and width of at least 3, a stack left aside."""
+    own = space.shape[1:] if space.stack > 1 else space.shape
+    return space.dtype == "uint8" and len(own) >= 2 and len(space.shape) <= 4 and sum(n >= 3 for n in own) >= 2
 
 
 def wants_encoder(obs: Box, network: NetworkConfig) -> bool:
@@ -77,8 +78,7 @@ def actor_network(obs: Box, network: NetworkConfig, outputs: int) -> nn.Module:
             inputs,
             network.hidden,
             outputs,
-            activation=network.activation,
-            layer_norm=network.layer_norm,
+            **network.layers,
             output_gain=0.01,
         ),
     )

@@ -5,7 +5,7 @@ Dimension letters: E members, B batch, F features, K outputs of a member.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from erlcli.core.batch_norm import BatchRenorm
-from erlcli.core.networks import ACTIVATIONS, mlp
+from erlcli.core.networks import ACTIVATIONS, Initialisation, mlp
 
 Members = slice | Tensor
 """Which members: a slice gives views, an int64 index copies."""
@@ -32,6 +32,7 @@ class Ensemble(nn.Module):
         outputs: K.
         activation: a key of `networks.ACTIVATIONS`.
         layer_norm: normalise over the features of each hidden layer.
+        init: see `mlp`.
         dropout: share of a hidden layer's units that are dropped, in [0, 1).
         batch_norm_warmup: normalise over the batch, each member by itself, with `BatchRenorm` of this warm-up.
         output_gain: scale of the last layer's weights.
@@ -46,6 +47,7 @@ class Ensemble(nn.Module):
         *,
         activation: str = "relu",
         layer_norm: bool = False,
+        init: Initialisation = "orthogonal",
         dropout: float = 0.0,
         batch_norm_warmup: int | None = None,
         output_gain: float = 1.0,
@@ -53,7 +55,7 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members, self.dropout = members, dropout
         self.activation = ACTIVATIONS[activation]()
-        weights, biases = _initial(members, inputs, hidden, outputs, output_gain)
+        weights, biases = _initial(members, lambda: mlp(inputs, hidden, outputs, init=init, output_gain=output_gain))
         self.weights = nn.ParameterList(weights)  # (E, inputs, outputs) of each layer
         self.biases = nn.ParameterList(biases)  # (E, 1, outputs)
         normed = hidden if layer_norm else ()
@@ -108,14 +110,9 @@ class Ensemble(nn.Module):
         return x
 
 
-def _initial(
-    members: int, inputs: int, hidden: Sequence[int], outputs: int, output_gain: float
-) -> tuple[list[Tensor], list[Tensor]]:
+def _initial(members: int, make: Callable[[], nn.Sequential]) -> tuple[list[Tensor], list[Tensor]]:
     """Stacked weights (E, in, out) and biases (E, 1, out) of as many separate perceptrons."""
-    layers = [
-        [layer for layer in mlp(inputs, hidden, outputs, output_gain=output_gain) if isinstance(layer, nn.Linear)]
-        for _ in range(members)
-    ]
+    layers = [[layer for layer in make() if isinstance(layer, nn.Linear)] for _ in range(members)]
     weights = [torch.stack([linear.weight.detach().T for linear in same]) for same in zip(*layers, strict=True)]
     biases = [torch.stack([linear.bias.detach().unsqueeze(0) for linear in same]) for same in zip(*layers, strict=True)]
     return weights, biases

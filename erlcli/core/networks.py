@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, TypedDict, TypeVar
 
 from torch import Tensor, nn
 
@@ -16,6 +16,17 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "silu": nn.SiLU,
     "gelu": nn.GELU,
 }
+
+
+Initialisation = Literal["orthogonal", "uniform"]
+
+
+class LayerOptions(TypedDict):
+    """What the hidden layers of all networks of a run have in common; arguments of `mlp`."""
+
+    activation: str
+    layer_norm: bool
+    init: Initialisation
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,12 @@ class NetworkConfig:
     share_trunk: bool | None = None
     recurrent: Literal["lstm", "gru"] | None = None
     recurrent_hidden: int = 128
+    init: Initialisation = "orthogonal"
+
+    @property
+    def layers(self) -> LayerOptions:
+        """Arguments of `mlp`."""
+        return {"activation": self.activation, "layer_norm": self.layer_norm, "init": self.init}
 
 
 def mlp(
@@ -44,9 +61,10 @@ def mlp(
     *,
     activation: str = "tanh",
     layer_norm: bool = False,
+    init: Initialisation = "orthogonal",
     output_gain: float = 1.0,
 ) -> nn.Sequential:
-    """A multi-layer perceptron with orthogonal weights and zero biases.
+    """A multi-layer perceptron.
 
     Args:
         inputs: width of the input.
@@ -54,18 +72,29 @@ def mlp(
         outputs: width of the output, which has no activation.
         activation: a key of `ACTIVATIONS`.
         layer_norm: normalise each hidden layer before its activation.
-        output_gain: scale of the last layer's weights; 0.01 makes a policy start near its centre.
+        init: see `linear`.
+        output_gain: scale of the last layer's orthogonal weights; 0.01 makes a policy start near its centre.
     """
     layers: list[nn.Module] = []
     width = inputs
     for size in hidden:
-        layers.append(orthogonal(nn.Linear(width, size), math.sqrt(2.0)))
+        layers.append(linear(width, size, math.sqrt(2.0), init))
         if layer_norm:
             layers.append(nn.LayerNorm(size))
         layers.append(ACTIVATIONS[activation]())
         width = size
-    layers.append(orthogonal(nn.Linear(width, outputs), output_gain))
+    layers.append(linear(width, outputs, output_gain, init))
     return nn.Sequential(*layers)
+
+
+def linear(inputs: int, outputs: int, gain: float, init: Initialisation) -> nn.Linear:
+    """A layer with orthogonal weights times `gain` and zero biases, or both uniform in +-1 / sqrt(inputs).
+
+    The latter is PyTorch's own way, whatever the gain. Its weights are less than half as large as those of a gain of
+    sqrt(2), so that steps of the same size turn them further.
+    """
+    layer = nn.Linear(inputs, outputs)
+    return orthogonal(layer, gain) if init == "orthogonal" else layer
 
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)

@@ -20,7 +20,7 @@ from erlcli.core.collective import Collective
 from erlcli.core.distribution import Distribution
 from erlcli.core.encoders import ImageEncoder, Observations, PartsEncoder
 from erlcli.core.memory import Memory
-from erlcli.core.networks import mlp
+from erlcli.core.networks import Initialisation, mlp
 from erlcli.core.normalize import ObsNormalizer
 from erlcli.core.packing import vector, vector_size
 from erlcli.core.types import Box
@@ -183,6 +183,7 @@ class ActorPolicy(VectorPolicy):
         memory: between the observations and the network; None for a policy that remembers nothing.
         masked: whether the environment says which actions are legal.
         encoder: of raw observations, before the network; None where the network takes flat vectors.
+        init: of the network; see `mlp`.
     """
 
     def __init__(
@@ -196,6 +197,7 @@ class ActorPolicy(VectorPolicy):
         memory: Memory | None = None,
         masked: bool = False,
         encoder: ImageEncoder | PartsEncoder | None = None,
+        init: Initialisation = "orthogonal",
     ) -> None:
         super().__init__(obs, obs_clip, raw=encoder is not None or (memory is not None and memory.encoder is not None))
         self.memory = memory
@@ -206,6 +208,7 @@ class ActorPolicy(VectorPolicy):
             distribution.num_params,
             activation=activation,
             layer_norm=layer_norm,
+            init=init,
             output_gain=0.01,
         )
         self.distribution = distribution

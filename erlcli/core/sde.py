@@ -23,6 +23,7 @@ from erlcli.core.distribution import Distribution
 from erlcli.core.encoders import ImageEncoder, PartsEncoder
 from erlcli.core.gaussian import LOG_SQRT_2PI
 from erlcli.core.memory import Memory
+from erlcli.core.networks import Initialisation
 from erlcli.core.policy import ActorPolicy
 from erlcli.core.types import Box
 
@@ -91,6 +92,7 @@ class LatentNoisePolicy(ActorPolicy):
         obs_clip: bound of normalised observations, or None to leave observations as they are.
         memory: between the observations and the network; None for a policy that remembers nothing.
         encoder: of raw observations, before the network; None where the network takes flat vectors.
+        init: of the network; see `mlp`.
     """
 
     def __init__(
@@ -105,10 +107,12 @@ class LatentNoisePolicy(ActorPolicy):
         obs_clip: float | None,
         memory: Memory | None = None,
         encoder: ImageEncoder | PartsEncoder | None = None,
+        init: Initialisation = "orthogonal",
     ) -> None:
         inputs = memory.hidden if memory is not None else obs.size if encoder is None else encoder.width
         distribution = LatentGaussian(action.size, hidden[-1] if hidden else inputs, log_std)
-        super().__init__(obs, distribution, hidden, activation, layer_norm, obs_clip, memory, encoder=encoder)
+        shape = (hidden, activation, layer_norm, obs_clip, memory)
+        super().__init__(obs, distribution, *shape, encoder=encoder, init=init)
         self.interval = interval
 
     def params(self, features: Tensor) -> Tensor:

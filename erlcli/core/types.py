@@ -27,6 +27,7 @@ class Box:
         high: upper bounds, flattened.
         parts: of an observation with several parts that is packed into one row of bytes, see `core.packing`; else
             empty.
+        stack: observations along the first axis, which is none of the env's own where there are several.
     """
 
     shape: tuple[int, ...]
@@ -34,6 +35,7 @@ class Box:
     low: tuple[float, ...]
     high: tuple[float, ...]
     parts: tuple[Part, ...] = ()
+    stack: int = 1
 
     @property
     def size(self) -> int:
@@ -104,6 +106,7 @@ class EnvSpec:
         gives_next_obs: whether steps tell the true next observations of all environments, `Step.next_obs`.
         capturable: whether a step is tensor operations alone, of fixed shapes, at fixed addresses and without a look
             at any value, so that it can be recorded in a CUDA graph.
+        flattened: whether `obs` is gymnasium's flattening of what the environment gives.
     """
 
     obs: Box
@@ -115,6 +118,7 @@ class EnvSpec:
     games: bool = False
     gives_next_obs: bool = False
     capturable: bool = False
+    flattened: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The spaces and the time limit, for `spec.json` in a run directory."""
@@ -123,6 +127,7 @@ class EnvSpec:
             "action": _space_to_json(self.action),
             "max_episode_steps": self.max_episode_steps,
             "mask": self.mask,
+            "flattened": self.flattened,
         }
 
     @staticmethod
@@ -136,19 +141,22 @@ class EnvSpec:
             action=_space_from_json(row["action"]),
             num_envs=num_envs,
             max_episode_steps=row["max_episode_steps"],
-            mask=row.get("mask", 0),  # runs of before there were masks don't say
+            mask=row.get("mask", 0),  # runs of before there were masks don't say, nor all whether they are flattened
+            flattened=row.get("flattened", False),
         )
 
 
 def _space_to_json(space: ActionSpace) -> dict[str, Any]:
     if isinstance(space, Box):
-        row = {
+        row: dict[str, Any] = {
             "kind": "box",
             "shape": list(space.shape),
             "dtype": space.dtype,
             "low": _bounds_to_json(space.low),
             "high": _bounds_to_json(space.high),
         }
+        if space.stack > 1:
+            row["stack"] = space.stack
         if space.parts:
             row["parts"] = [{"name": p.name, "offset": p.offset, "space": _space_to_json(p.space)} for p in space.parts]
         return row
@@ -186,7 +194,7 @@ def _space_from_json(row: dict[str, Any]) -> ActionSpace:
                 raise ValueError(f"part {part['name']}: expected a box, found {part['space']}")
             parts.append(Part(part["name"], space, part["offset"]))
         low, high = (_bounds_from_json(row[bound], shape) for bound in ("low", "high"))
-        return Box(shape, row["dtype"], low, high, tuple(parts))
+        return Box(shape, row["dtype"], low, high, tuple(parts), row.get("stack", 1))
     if kind == "discrete":
         return Discrete(row["n"], row["start"])
     if kind == "multi_discrete":

@@ -61,6 +61,7 @@ def network(recipe: AnyRecipe) -> NetworkConfig:
         section.share_trunk,
         section.recurrent,
         section.recurrent_hidden,
+        section.init,
     )
 
 

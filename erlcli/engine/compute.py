@@ -70,7 +70,7 @@ def is_wide(recipe: AnyRecipe) -> bool:
 
 def _width(recipe: AnyRecipe) -> int:
     critics: tuple[int, ...] | None = getattr(recipe.algorithm, "critic_hidden", None)
-    return max(*recipe.network.hidden, *(critics or ()), 0)
+    return max([0, *recipe.network.hidden, *(critics or ())])
 
 
 def threads(recipe: AnyRecipe) -> int:

@@ -14,6 +14,7 @@ from erlcli.algorithms.config.base import AlgorithmConfig
 Auto = Literal["auto"]
 Count = Annotated[int, Field(ge=1)]
 Reference = Annotated[str, Field(pattern=r"^[^\s:].*:\w+$", examples=["package.module:Class", "./file.py:Class"])]
+DEVICE = r"^(auto|cpu|cuda(:[0-9]{1,3})?)$"
 
 
 class Section(BaseModel):
@@ -38,7 +39,7 @@ class TrainSection(Section):
     seed: int = Field(0, ge=0, lt=2**63, description="All randomness of a run derives from it.")
     device: str = Field(
         "auto",
-        pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$",
+        pattern=DEVICE,
         examples=["auto", "cpu", "cuda", "cuda:0"],
         description="Where the learner computes, and environments of the torch backend are; several learners take one "
         "GPU each from this one on.",
@@ -111,7 +112,7 @@ class NetworkSection(Section):
 
     fixed = (
         "hidden", "activation", "layer_norm", "encoder", "image_layout", "pixel_max", "share_trunk", "recurrent",
-        "recurrent_hidden",
+        "recurrent_hidden", "init",
     )  # fmt: skip
 
     hidden: list[Annotated[int, Field(ge=1, le=65536)]] = Field(
@@ -141,6 +142,11 @@ class NetworkSection(Section):
         None, description="A memory of the episode before the hidden layers, for actor and critic; unset for none."
     )
     recurrent_hidden: int = Field(128, ge=1, le=65536, description="Units of the memory.")
+    init: Literal["orthogonal", "uniform"] = Field(
+        "orthogonal",
+        description="First weights of hidden and output layers: orthogonal with biases of 0, or both uniform in "
+        "+-1/sqrt(inputs of the layer), as PyTorch has them. Convolutions and memories are orthogonal.",
+    )
 
 
 class NormalizeSection(Section):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from erlcli.algorithms import registry
 from erlcli.errors import RecipeError
 from erlcli.recipe.distributions import Choice, Distribution, Int, LogUniform, Uniform, is_number
 from erlcli.recipe.founders import Turn
@@ -18,15 +19,18 @@ from erlcli.recipe.words import found, nearest, shorten, wrap
 
 Settings = dict[str, Any]
 NAME = "algorithm.name"
-# A child takes its parent's tensors over, so what their shapes or meaning depend on is drawn for founders alone.
-STRUCTURAL = ("algorithm.name", "env.", "network.", "normalize.obs", "normalize.reward")
+# A child takes its parent's tensors over, so what their shapes or meaning depend on is drawn for founders alone: these,
+# and what an algorithm's configuration says is `fixed`.
+STRUCTURAL = (NAME, "env.", "network.", "normalize.obs", "normalize.reward")
 FIXED = ("train.", "eval.", "checkpoint.", "log.", "engine.", "env.id", "env.backend", "tournament.")
 KINDS = ("uniform", "loguniform", "int", "choice", "bool")
 
 
-def is_structural(key: str) -> bool:
-    """Whether tensors of a run depend on `key`, so that it stays within a lineage."""
-    return any(key == name or (name.endswith(".") and key.startswith(name)) for name in STRUCTURAL)
+def is_structural(key: str, algorithm: str) -> bool:
+    """Whether tensors of a run depend on `key`, so that it stays within a lineage; `algorithm` is that of the run."""
+    config = registry.config_of(algorithm)
+    fixed = () if config is None else tuple(f"algorithm.{name}" for name in config.fixed)
+    return any(key == name or (name.endswith(".") and key.startswith(name)) for name in (*STRUCTURAL, *fixed))
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,9 @@ class Space:
 
     def mutate(self, settings: Mapping[str, Any], random: Random, mutation: Mutation) -> Settings:
         """Settings of a child with its parent's tensors: structural keys stay."""
-        child = dict(settings)
-        for key, distribution in self.keys(self.algorithm_of(settings)).items():
-            if is_structural(key) or random.random() >= mutation.probability:
+        child, algorithm = dict(settings), self.algorithm_of(settings)
+        for key, distribution in self.keys(algorithm).items():
+            if is_structural(key, algorithm) or random.random() >= mutation.probability:
                 continue
             if key not in child or random.random() < mutation.resample:
                 child[key] = distribution.sample(random)
@@ -109,10 +113,10 @@ class Space:
 
     def cross(self, first: Mapping[str, Any], second: Mapping[str, Any], random: Random) -> Settings:
         """The first's settings with about half of the keys from the second, where both have the same algorithm."""
-        child = dict(first)
-        if self.algorithm_of(first) == self.algorithm_of(second):
-            for key in self.keys(self.algorithm_of(first)):
-                if not is_structural(key) and key in second and random.random() < 0.5:
+        child, algorithm = dict(first), self.algorithm_of(first)
+        if algorithm == self.algorithm_of(second):
+            for key in self.keys(algorithm):
+                if not is_structural(key, algorithm) and key in second and random.random() < 0.5:
                     child[key] = second[key]
         return child
 

@@ -231,6 +231,13 @@ def test_a_fixed_temperature_stays():
     assert len(algorithm.optimizers["actor"].flat) == len(weights(algorithm.policy.network))
 
 
+def test_a_fixed_temperature_is_the_recipes_and_a_learnt_one_the_checkpoints():
+    for learn, found in ((False, 0.01), (True, 0.2)):
+        resumed = make(learn_alpha=learn, alpha=0.01)
+        resumed.load_state_dict(make(learn_alpha=learn, alpha=0.2).state_dict())
+        assert float(resumed.temperature.alpha()) == pytest.approx(found)
+
+
 def test_the_actors_step_leaves_the_critics_alone():
     algorithm = make()
     before, grad = weights(algorithm.critic), algorithm.optimizers["critic"].grad.clone()

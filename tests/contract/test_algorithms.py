@@ -9,7 +9,7 @@ import torch
 from erlcli.algorithms import registry
 from erlcli.core.algorithm import Algorithm
 from erlcli.core.types import Box, Discrete, EnvSpec, MultiDiscrete
-from erlcli.engine import build, checkpoint
+from erlcli.engine import build, checkpoint, compute
 from erlcli.engine.evaluate import Evaluation
 from erlcli.engine.replay_parts import ReplaySpool
 from erlcli.envs.config import env_config
@@ -96,6 +96,29 @@ def test_it_refuses_action_spaces_that_it_cannot_act_in(name, make_run):
         else:
             with pytest.raises(RecipeError, match=r"algorithm\.name"):
                 build.algorithm(run.recipe, spec, torch.device("cpu"))
+
+
+@every_algorithm
+def test_all_its_networks_begin_as_the_recipe_says(name, make_run):
+    """Orthogonal layers have biases of 0; uniform ones have not, and are bounded by their number of inputs."""
+    for init in ("orthogonal", "uniform"):
+        with make_run(name, drift(name), network={"init": init, "hidden": [32, 32]}).sampler() as (_, algorithm):
+            state, _ = checkpoint.flatten(algorithm.state_dict() | {"policy": algorithm.policy.state_dict()})
+        layers = {k.rpartition(".")[0]: v for k, v in state.items() if k.endswith(".weight") and v.ndim == 2}
+        layers |= {k: v.mT[0] for k, v in state.items() if ".weights." in k}
+        assert layers
+        for key, weight in layers.items():
+            bias = state[f"{key}.bias"] if f"{key}.bias" in state else state[key.replace(".weights.", ".biases.")]
+            assert bool(bias.any()) is (init == "uniform"), key
+            if init == "uniform":
+                assert weight.abs().max() <= weight.shape[-1] ** -0.5, key
+
+
+@every_algorithm
+def test_it_does_without_hidden_layers(name, make_run):
+    run = make_run(name, drift(name), network={"hidden": []}, train={"total_steps": 256})
+    assert run.train().updates > 0
+    assert compute.threads(run.recipe) >= 1
 
 
 @pytest.mark.parametrize(("name", "env"), tasks())

@@ -9,7 +9,10 @@ from erlcli.algorithms import registry
 from erlcli.core.types import Box, Discrete
 from erlcli.engine import build, checkpoint
 from erlcli.engine.evaluate import Evaluation
+from erlcli.engine.learner import StopFlag, assemble
 from erlcli.envs.config import env_config
+from erlcli.runs.jsonl import read
+from erlcli.runs.writer import Heartbeat
 
 IMAGES = Path(__file__).parent / "envs" / "images.py"
 NAMES = list(registry.configs())
@@ -93,6 +96,19 @@ def test_images_stay_bytes_until_the_network(name, normalize, make_run):
         assert (normalizer is not None) == normalize
         if normalizer is not None:  # of the numbers alone
             assert normalizer.shift.shape == ((3,) if discrete(name) else (1,))
+
+
+@pytest.mark.parametrize("env", ["Dot", "Both"])
+def test_a_run_tells_where_nothing_can_be_normalised(env, make_run):
+    run = make(make_run, "ppo", env, normalize={"obs": True})
+    beat = Heartbeat(run.layout, "learner")
+    cpu = torch.device("cpu")
+    _, sampler = assemble(run.layout, run.recipe, 1, StopFlag(run.layout), beat, run.events, cpu)
+    sampler.close()
+    beat.close()
+    told = [row["message"] for row in read(run.layout.events("learner")) if row["event"] == "normalize"]
+    assert len(told) == (env == "Dot")
+    assert all("normalize.obs does nothing here" in message for message in told)
 
 
 @pytest.mark.parametrize(

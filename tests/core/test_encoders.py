@@ -1,5 +1,7 @@
 """Dimension letters: B batch, C channels, H height, W width."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -169,6 +171,12 @@ def test_encoders_that_do_not_fit_are_refused():
     assert make_encoder(vector_box(4), NetworkConfig()) is None
     assert make_encoder(image_box(12, 12, 1), NetworkConfig(encoder="mlp")) is None
     assert not is_image(image_box(128)) and is_image(image_box(12, 12))
+
+
+def test_a_stack_of_vectors_is_no_image():
+    vectors, images = replace(image_box(4, 128), stack=4), replace(image_box(4, 12, 12), stack=4)
+    assert not is_image(vectors) and is_image(images)
+    assert make_encoder(vectors, NetworkConfig()) is None
 
 
 def test_parts_are_joined_numbers_first(draws):

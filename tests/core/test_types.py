@@ -27,6 +27,15 @@ def test_a_spec_survives_strict_json(action, limit):
     assert EnvSpec.from_json(json.loads(text), num_envs=3) == spec
 
 
+def test_specs_of_before_stacks_and_flattening_were_told_are_read():
+    obs = dataclasses.replace(OBS, stack=2)
+    spec = EnvSpec(obs, Discrete(4), num_envs=1, flattened=True)
+    row = json.loads(json.dumps(spec.to_json()))
+    assert EnvSpec.from_json(row) == spec
+    del row["obs"]["stack"], row["flattened"]
+    assert EnvSpec.from_json(row) == EnvSpec(OBS, Discrete(4), num_envs=1)
+
+
 def test_num_envs_is_not_part_of_a_saved_spec():
     row = EnvSpec(OBS, Discrete(2), num_envs=64).to_json()
     assert "num_envs" not in row

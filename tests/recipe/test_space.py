@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from erlcli.algorithms import registry
 from erlcli.errors import RecipeError
 from erlcli.recipe.distributions import Choice, Int, LogUniform, Uniform, reflect
 from erlcli.recipe.space import Mutation, Space, is_structural, parse
@@ -133,10 +134,23 @@ def test_what_tensors_depend_on_stays_within_a_lineage():
     for _ in range(300):
         child = SPACE.mutate(settings, random, Mutation(FACTORS, 1.0, 0.5))
         assert child.keys() == settings.keys()
-        assert all(child[key] == settings[key] for key in settings if is_structural(key))
+        assert all(child[key] == settings[key] for key in settings if is_structural(key, child["algorithm.name"]))
         settings = child
-    assert not is_structural("algorithm.gamma")
-    assert not is_structural("normalize.obs_clip")
+    assert not is_structural("algorithm.gamma", "ppo")
+    assert not is_structural("normalize.obs_clip", "ppo")
+
+
+@pytest.mark.parametrize("name", registry.configs())
+def test_what_a_run_may_not_change_its_children_may_not_either(name):
+    fixed = [f"algorithm.{key}" for key in registry.configs()[name].fixed if key != "name"]
+    space = Space({key: Uniform(0, 1) for key in (*fixed, "algorithm.gamma")}, {}, name)
+    settings = dict.fromkeys(space.common, 2.0)
+    for child in (
+        space.mutate(settings, Random(1), Mutation(FACTORS, 1.0, 1.0)),
+        space.cross(settings, dict.fromkeys(settings, 3.0), Random(4)),
+    ):
+        assert all(child[key] == 2.0 for key in fixed)
+        assert child["algorithm.gamma"] != 2.0
 
 
 def test_crossing_takes_about_half_and_only_within_an_algorithm():
