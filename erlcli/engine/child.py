@@ -140,7 +140,7 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
 
     def end(self, grace_seconds: float = 0.0) -> None:
-        """See to it that it is gone: ask, wait, kill."""
+        """See to it that it is gone, with what it has started: ask, wait, kill."""
         if self.poll() is None and grace_seconds > 0:
             self.terminate()
             self.wait(grace_seconds)
@@ -150,9 +150,23 @@ class Child:
                 with contextlib.suppress(OSError):  # what it has started goes with it: a compiler, say
                     os.killpg(self.pid, signal.SIGKILL)
                 self._process.wait()
+        elif self.pid:
+            end_rest(self.pid)
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+
+
+def end_rest(pid: int) -> None:
+    """Kill what is left of the group of a process that has left, and whose parent knows.
+
+    Nobody else gets its number while its group has members: where there is a process of that number, there are none.
+    """
+    with contextlib.suppress(OSError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            os.killpg(pid, signal.SIGKILL)
 
 
 def limit_cpus(count: int) -> None:

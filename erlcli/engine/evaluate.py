@@ -5,8 +5,8 @@ Dimension letters: N environments.
 
 from __future__ import annotations
 
-import contextlib
 import math
+import shlex
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,11 +29,12 @@ from erlcli.envs.masks import MaskFault, check_unused, mask_reader
 from erlcli.envs.parts import BadObservation
 from erlcli.envs.position import PositionLog
 from erlcli.envs.returned import copy_obs, scalar
-from erlcli.envs.single import make_env
+from erlcli.envs.single import close_all, make_env
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.errors import DivergedError, EnvError
 
 DEFAULT_FPS = 30.0  # of envs that don't say
+MAX_STEPS = 1_000_000  # of an episode, where no longer limit is set: nobody means to wait for its end
 
 
 @dataclass
@@ -78,6 +79,16 @@ def not_finite(action: torch.Tensor) -> DivergedError:
         expected="finite actions for finite observations",
         found=f"{action.flatten().tolist()!r:.100}",
         remedy="evaluate an earlier checkpoint: --checkpoint STEPS",
+    )
+
+
+def endless(env_id: str, episode: int, seed: int, steps: int) -> EnvError:
+    """The error for an episode that goes on and on, which would be waited for in silence."""
+    return EnvError(
+        f"env.id {env_id}: evaluation episode {episode} (seed {seed}) has no end after {steps:,} steps",
+        expected="an env that terminates or truncates its episodes, or a time limit",
+        remedy="set env.max_episode_steps",
+        details={"episode": episode, "seed": seed, "step": steps},
     )
 
 
@@ -130,6 +141,7 @@ class Evaluation:
         position: PositionLog | None = None,
     ) -> None:
         self.config, self.at_once = config, config.num_envs
+        self._max_steps = max(MAX_STEPS, config.limit or 0)
         self._position = position or PositionLog()
         self.seed = seed
         self.envs: list[gymnasium.Env[Any, Any]] = []
@@ -137,7 +149,8 @@ class Evaluation:
             self.envs.append(make_env(config) if render_mode is None else rendering_env(config, render_mode))
             self.envs.extend(make_env(config) for _ in range(config.num_envs - 1))
             env = self.envs[0]
-            obs, action = obs_box(env.observation_space, config.id), action_space(env.action_space, config.id)
+            obs = obs_box(env.observation_space, config.id, config.frame_stack)
+            action = action_space(env.action_space, config.id)
             reader = mask_reader(env, action, config)
         except BaseException:
             self.close()
@@ -173,7 +186,7 @@ class Evaluation:
 
         Raises:
             Interrupted: `stop` said so.
-            EnvError: an environment raised, or returned something that is no transition.
+            EnvError: an environment raised, returned something that is no transition, or never ends.
             DivergedError: the policy's action is NaN or infinite.
         """
         count = min(len(self.envs), len(episodes))
@@ -279,6 +292,8 @@ class Evaluation:
         seat.total += value
         if ends or cut:
             return True
+        if seat.steps >= self._max_steps:
+            raise endless(self.config.id, episode, seat.seed, seat.steps)
         if self._readers:
             self._read_mask("step", seat, episode, info, mask)
         return False
@@ -306,7 +321,7 @@ class Evaluation:
         return EnvError(
             f"env.id {self.config.id}: {where} {did}",
             expected="a transition with a finite observation and reward",
-            remedy=f"erl envs check {self.config.id} looks for such faults",
+            remedy=f"erl envs check {shlex.quote(self.config.id)} looks for such faults",
             details={
                 "episode": episode,
                 "seed": seat.seed,
@@ -324,8 +339,6 @@ class Evaluation:
         return picture(self.envs[0], self.config.id)
 
     def close(self) -> None:
-        """Release the environments; the scores are safe by then, so nothing is lost where that fails."""
-        for env in self.envs:
-            with contextlib.suppress(Exception):
-                env.close()
-        self.envs = []
+        """Release the environments."""
+        envs, self.envs = self.envs, []
+        close_all(envs, self.config.id)

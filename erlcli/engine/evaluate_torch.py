@@ -5,6 +5,7 @@ Dimension letters: E episodes, S numbers of a state.
 
 from __future__ import annotations
 
+import shlex
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,12 +17,11 @@ from erlcli.core.actions import ActionMap
 from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec
-from erlcli.engine.evaluate import Evaluation, Scores, not_finite
+from erlcli.engine.evaluate import MAX_STEPS, Evaluation, Scores, endless, not_finite
 from erlcli.engine.failures import Interrupted
 from erlcli.envs.config import TWINS, EnvConfig, choose_backend
 from erlcli.envs.position import PositionLog
-from erlcli.envs.spaces import action_space, obs_box
-from erlcli.envs.torch_check import check_methods
+from erlcli.envs.torch_check import check_methods, spaces_of
 from erlcli.envs.torch_env import State, TorchEnv
 from erlcli.envs.torch_find import make_torch_env
 from erlcli.errors import EnvError
@@ -61,10 +61,10 @@ class TorchEvaluation:
         self.config, self.seed, self.at_once = config, seed, AT_ONCE
         self._position = position or PositionLog()
         self._one = self._make(1)
-        obs = obs_box(self._one.observation_space, config.id)
-        self.spec = EnvSpec(obs, action_space(self._one.action_space, config.id), 1)
+        self.spec = EnvSpec(*spaces_of(self._one, config.id), 1)
         check_methods(self._one, self.spec, config.id)
         self.limit = config.max_episode_steps or self._one.max_episode_steps
+        self._max_steps = max(MAX_STEPS, self.limit or 0)
         self.render_modes = ["rgb_array"] if self._one.draws() else []
         self._map = ActionMap(self.spec.action)
 
@@ -127,6 +127,8 @@ class TorchEvaluation:
                     on_episode(episodes[i], float(total[i]), int(length[i]))
             if on_step is not None:
                 on_step(count - int(alive.sum()))
+            if steps >= self._max_steps and bool(alive.any()):
+                raise endless(self.config.id, episodes[int(alive.nonzero()[0])], self.seed, steps)
         return Scores(total.tolist(), length.tolist())
 
     def _starts(self, env: TorchEnv, episodes: Sequence[int]) -> State:
@@ -155,7 +157,7 @@ class TorchEvaluation:
         return EnvError(
             f"env.id {self.config.id}: step {steps} {what}",
             expected="a transition with finite observations and rewards",
-            remedy=f"erl envs check {self.config.id} looks for such faults",
+            remedy=f"erl envs check {shlex.quote(self.config.id)} looks for such faults",
             details={
                 "episode": episodes[0],
                 "seed": self.seed,

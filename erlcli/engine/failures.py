@@ -18,6 +18,7 @@ from erlcli.envs.position import read_position
 from erlcli.errors import EnvError, ErlError, PeerLostError
 from erlcli.runs.jsonl import Row, read_json, write_json
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.text import quoted
 
 DISK_ERRORS = {errno.ENOSPC: "no space left on the disk", errno.EROFS: "read-only file system", errno.EIO: "disk error",
                errno.EDQUOT: "disk quota used up"}  # fmt: skip
@@ -39,7 +40,7 @@ def explain_os_error(error: OSError, layout: RunLayout) -> ErlError | None:
         f"{error.filename or layout.root}: {what or 'not writable'}",
         expected="a writable run directory with free space",
         found=str(error),
-        remedy=f"the last checkpoint is kept: free space, then erl resume {layout.root}",
+        remedy=f"the last checkpoint is kept: free space, then erl resume {quoted(layout.root)}",
     )
 
 
@@ -98,6 +99,12 @@ def reported(process: str, layout: RunLayout) -> ErlError | None:
     """Why `process` failed, if it got to say so."""
     row = read_json(layout.error(process))
     return ErlError.from_json(row) if row else None
+
+
+def point_to_traceback(error: ErlError, layout: RunLayout) -> None:
+    """Say where the traceback of an env's fault is, unless there is better advice."""
+    if error.remedy is None and error.details.get("traceback"):
+        error.remedy = f"the env's own traceback is in {layout.error('any').parent}"
 
 
 class Watch:

@@ -96,10 +96,11 @@ class Fork:
             self._pidfd = os.pidfd_open(pid)
 
     def lose(self, code: int) -> None:
-        """Its server is gone: end it, since nobody can watch it any more."""
-        if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
+        """Its server is gone: end it, and what it has started, since nobody can watch it any more."""
+        if self._pidfd >= 0 and self._pid is not None:
+            with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                os.killpg(self._pid, signal.SIGKILL)  # its number still: the line above has found it
         self.ended(code)
 
     def ended(self, code: int) -> None:

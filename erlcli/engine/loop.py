@@ -28,7 +28,10 @@ from erlcli.errors import DamagedError
 from erlcli.recipe.load import AnyRecipe
 from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.text import quoted
 from erlcli.runs.writer import EventLog, Heartbeat
+
+ENDLESS_STEPS = 10_000  # of every environment, without a single end: then a user is told
 
 
 @dataclass
@@ -118,6 +121,7 @@ class Loop:
         self._since: tuple[float, float | None] = (time.monotonic(), None)  # start, and since when it stands still
         self._unlogged: dict[str, Any] | None = None
         self._checkpointed_version = -1
+        self._told_endless = False
 
     @property
     def done(self) -> bool:
@@ -296,7 +300,7 @@ class Loop:
 
     def _write(self, *, planned: bool, changed: bool) -> None:
         """See `save`."""
-        counters = self.counters
+        counters, episodes = self.counters, self.episodes.state_dict()
         state = {
             "steps": counters.steps,
             "version": counters.version,
@@ -305,7 +309,7 @@ class Loop:
             "attempt": self.attempt,
             "planned": planned,
             "changed": changed,
-            "episodes": self.episodes.state_dict(),
+            "episodes": episodes,
         }
         self.rows.sync()
         path = self.layout.checkpoints / checkpoint.name_of(counters.steps)
@@ -314,6 +318,22 @@ class Loop:
         checkpoint.save(path, Checkpoint(policy, self.algorithm.state_dict(), state, replay))
         checkpoint.prune(self.layout, self.recipe.checkpoint.keep)
         self.events.write("checkpoint", f"saved at {counters.steps:,} steps", steps=counters.steps)
+        if not episodes["episodes"] and counters.steps >= ENDLESS_STEPS * self.recipe.env.num_envs:
+            self._tell_endless()
+
+    def _tell_endless(self) -> None:
+        """Once: what evaluation waits for in silence, where nothing but the env ends an episode."""
+        if self._told_endless or self.sampler.spec.max_episode_steps is not None:
+            return
+        self._told_endless = True
+        steps = self.counters.steps // self.recipe.env.num_envs
+        self.events.write(
+            "endless",
+            f"no episode has ended in {steps:,} steps of each environment, and there is no time limit: "
+            "set env.max_episode_steps",
+            level="warning",
+            steps=self.counters.steps,
+        )
 
     def restore(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint."""
@@ -330,7 +350,7 @@ class Loop:
                 "the checkpoint does not fit the recipe",
                 expected="tensors of the recipe's networks",
                 found=str(error),
-                remedy=f"recipe.toml was changed by hand; erl train {self.layout.recipe} starts anew",
+                remedy=f"recipe.toml was changed by hand; erl train {quoted(self.layout.recipe)} starts anew",
             ) from None
         self._go_on_from(state)
 

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from erlcli.envs.config import AtariConfig, EnvConfig
 from erlcli.envs.finding import Finding
+from erlcli.errors import ErlError
 
 START_SECONDS = 60.0  # for loading torch and gymnasium, which on a cold disk takes longer than the check
 LAST_LINES = 60  # of what the process printed
@@ -109,6 +110,9 @@ def check_env(
 
     Returns:
         All findings. A process that hangs, crashes or leaves is a finding too.
+
+    Raises:
+        ErlError: the process was not there in time.
     """
     findings: list[Finding] = []
     for event in _events(options):
@@ -142,12 +146,24 @@ def _events(options: CheckOptions) -> Iterator[str | Finding]:
             if not ended:
                 yield _died(probe, _exit_code(process), _tail(log))
         except TimeoutError:
-            yield _hung(probe, process, log, START_SECONDS if probe == "start" else options.timeout_seconds)
+            if probe == "start":
+                raise _slow() from None
+            yield _hung(probe, process, log, options.timeout_seconds)
         finally:
             _kill(process)
             process.wait()
             os.close(lifeline)
             os.close(descriptor)
+
+
+def _slow() -> ErlError:
+    """Nothing was asked of the env yet: there is nothing to find out about it."""
+    return ErlError(
+        f"the process of the check has not started within {START_SECONDS:g} s",
+        expected="torch and gymnasium to be imported by then",
+        found="a machine that is slow, or busy with something else",
+        remedy="check again when the machine has less to do",
+    )
 
 
 def _spawn(options: CheckOptions, log: IO[bytes]) -> tuple[subprocess.Popen[bytes], int, int]:

@@ -202,7 +202,8 @@ def _spaces(config: EnvConfig) -> tuple[Box, ActionSpace, int | None]:
     if config.atari is not None:
         env = make_env(replace(config, backend="gymnasium"))
         env.close()
-        return obs_box(env.observation_space, config.id), action_space(env.action_space, config.id), None
+        seen = obs_box(env.observation_space, config.id, config.frame_stack)
+        return seen, action_space(env.action_space, config.id), None
     if config.id not in gymnasium.registry:
         raise RecipeError(
             f"env.id {config.id}: envpool alone has it",

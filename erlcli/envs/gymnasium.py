@@ -5,6 +5,7 @@ Dimension letters: N environments.
 
 from __future__ import annotations
 
+import shlex
 import traceback
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ from erlcli.envs.masks import MaskFault, check_unused, mask_reader
 from erlcli.envs.parts import BadObservation
 from erlcli.envs.position import Position, PositionLog
 from erlcli.envs.returned import copy_obs, scalar
-from erlcli.envs.single import make_env
+from erlcli.envs.single import close_all, is_flattened, make_env
 from erlcli.envs.spaces import action_space, obs_box
 from erlcli.errors import EnvError
 
@@ -60,12 +61,13 @@ class GymnasiumVecEnv:
             reader = mask_reader(env, action, config)
             limit = config.limit or (env.spec.max_episode_steps if env.spec is not None else None)
             self.spec = EnvSpec(
-                obs_box(env.observation_space, config.id),
+                obs_box(env.observation_space, config.id, config.frame_stack),
                 action,
                 config.num_envs,
                 limit,
                 mask=reader.width if reader is not None else 0,
                 games=config.shows_games,
+                flattened=is_flattened(env),
             )
         except BaseException:
             self.close()
@@ -148,8 +150,7 @@ class GymnasiumVecEnv:
     def close(self) -> None:
         """See `VecEnv.close`."""
         envs, self.envs = self.envs, []
-        for env in envs:
-            env.close()
+        close_all(envs, self.config.id)
 
     def _reset_one(self, i: int, seed: int | None) -> None:
         self._steps[i] = 0
@@ -196,7 +197,7 @@ class GymnasiumVecEnv:
         return EnvError(
             f"env.id {self.config.id}: {where} {what}",
             expected="a transition with a finite observation and reward",
-            remedy=f"erl envs check {self.config.id} looks for such faults",
+            remedy=f"erl envs check {shlex.quote(self.config.id)} looks for such faults",
             details={
                 **where.facts(),
                 "traceback": "".join(traceback.format_exception(error)) if error is not None else None,

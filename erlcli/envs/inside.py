@@ -19,7 +19,7 @@ from erlcli.envs.check import CheckOptions
 from erlcli.envs.config import ENVPOOL_IDS, EnvConfig, choose_backend
 from erlcli.envs.finding import Finding
 from erlcli.envs.play import Env, Played, reset, step
-from erlcli.envs.single import make_env
+from erlcli.envs.single import close_all, make_env
 from erlcli.envs.spaces import action_space
 from erlcli.envs.vecenv import VecEnv, make_vec_env
 
@@ -121,7 +121,7 @@ def _departure(config: EnvConfig, seed: int, first: Tensor, rows: list[Any]) -> 
             if any(ended) and not equal(reset(env, None), obs):
                 return t
     finally:
-        env.close()
+        close_all([env], config.id)
     return None
 
 
@@ -192,7 +192,7 @@ def _short_limit(config: EnvConfig, limit: int) -> Finding:
                 text = f"with env.max_episode_steps = 3, step {t} has truncated = {truncated}"
                 return Finding("time limit", "fail", text, "take max_episode_steps as gymnasium does: TimeLimit")
     finally:
-        env.close()
+        close_all([env], config.id)
     return Finding("time limit", "ok", f"{limit:,} steps; reaching it truncates")
 
 

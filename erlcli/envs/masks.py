@@ -45,8 +45,10 @@ class MaskTakenOut(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._mask: Any = None
 
     @staticmethod
-    def fits(space: spaces.Space[Any]) -> bool:
-        """Whether there is a mask beside something else."""
+    def fits(space: spaces.Space[Any], action: spaces.Space[Any]) -> bool:
+        """Whether there is a mask of choices beside something else; continuous actions have none to mask."""
+        if isinstance(action, spaces.Box):
+            return False
         return isinstance(space, spaces.Dict) and KEY in space.spaces and len(space.spaces) > 1
 
     def action_masks(self) -> Any:  # noqa: ANN401 - whatever the env has put there

@@ -24,12 +24,13 @@ from erlcli.envs.config import choose_backend
 from erlcli.envs.finding import Finding
 from erlcli.envs.parts import left_out
 from erlcli.envs.play import Env, Fault, Issue, Played, difference, issues, play, raised, reset, same, trace
-from erlcli.envs.single import as_box, make_env, make_own_env
+from erlcli.envs.single import as_box, close_all, make_env, make_own_env
 from erlcli.envs.spaces import action_space, describe, obs_box
 from erlcli.envs.torch_single import SingleTorchEnv
 from erlcli.envs.vecenv import make_vec_env
 from erlcli.errors import EnvError, ErlError, RecipeError
 
+WORKERS = "train with engine.workers"
 LARGE = 50.0  # observations beyond this learn badly where they aren't normalised
 
 
@@ -195,7 +196,8 @@ def _play(subject: Subject) -> Iterator[Finding]:
     subject.played = seen
     text = f"{seen.steps:,} random steps, each a whole transition"
     if seen.steps < options.steps and len(seen.lengths) < options.episodes:
-        remedy = "train with engine.workers, and check with a higher --timeout"
+        faster = "make dynamics() of fewer or cheaper operations" if "torch" in subject.backends else WORKERS
+        remedy = f"{faster}, and check with a higher --timeout"
         yield Finding("step", "warn", f"only {text}: the env is slow", remedy)
     else:
         yield Finding("step", "ok", text)
@@ -252,7 +254,7 @@ def _seeding(subject: Subject) -> Iterator[Finding]:
     others = [trace(env, seed + k, actions, deadline) for k in (1, 2)]
     other_env = make_own_env(options.config)
     elsewhere = trace(other_env, seed, actions, deadline)
-    other_env.close()
+    close_all([other_env], options.config.id)
     mend = "start reset with super().reset(seed=seed) and draw from self.np_random only"
     again_at, elsewhere_at = difference(first, again), difference(first, elsewhere)
     if again_at == 0 or elsewhere_at == 0:
@@ -304,7 +306,7 @@ def _render(subject: Subject) -> Iterator[Finding]:
         env = make_env(subject.options.config, "rgb_array")
         env.reset(seed=subject.options.seed)
         frame = env.render()
-        env.close()
+        close_all([env], subject.options.config.id)
     except Exception as error:
         found = raised("render", "rendering", error)
         hint = "without a display MuJoCo needs libEGL (apt install libegl1), or MUJOCO_GL=osmesa with OSMesa"

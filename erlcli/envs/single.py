@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from erlcli.envs.atari import AtariGame
 from erlcli.envs.config import AtariConfig, EnvConfig
 from erlcli.envs.masks import MaskTakenOut
 from erlcli.envs.parts import PackObservation, wants_packing
-from erlcli.envs.spaces import obs_box
+from erlcli.envs.spaces import check_declared, obs_box
 from erlcli.envs.torch_env import TorchEnv
 from erlcli.envs.torch_single import SingleTorchEnv
 from erlcli.errors import EnvError, RecipeError
@@ -61,6 +61,7 @@ def make_own_env(
     for reference, kwargs in config.wrappers:
         wrapper = _attribute(reference, "env.wrappers")
         env = _call(partial(wrapper, env, **kwargs), f"env.wrappers {reference}")
+    check_declared(env, f"env.id {config.id}")
     return env
 
 
@@ -82,7 +83,7 @@ def as_box(env: gymnasium.Env[Any, Any], config: EnvConfig) -> gymnasium.Env[Any
     Raises:
         RecipeError: they can't be turned into a box.
     """
-    if config.action_masks == "auto" and MaskTakenOut.fits(env.observation_space):
+    if config.action_masks == "auto" and MaskTakenOut.fits(env.observation_space, env.action_space):
         env = MaskTakenOut(env)
     if wants_packing(env.observation_space):
         try:
@@ -96,10 +97,34 @@ def as_box(env: gymnasium.Env[Any, Any], config: EnvConfig) -> gymnasium.Env[Any
             flat = False
         if not flat:
             obs_box(env.observation_space, config.id)  # raises
-        env = FlattenObservation(env)
+        env = _Flattened(env)
     if config.frame_stack > 1:
         env = FrameStackObservation(env, config.frame_stack)
     return env
+
+
+def close_all(envs: Iterable[gymnasium.Env[Any, Any]], env_id: str) -> None:
+    """Close each of them, whatever another one raises.
+
+    What was done in them is safe by then, so nothing is lost where that fails; it is printed once, for all of them.
+    """
+    faults: dict[str, None] = {}
+    for env in envs:
+        try:
+            env.close()
+        except (Exception, SystemExit) as error:  # a viewer that was never opened, or a script's own way to end
+            faults[f"{type(error).__name__}: {error}"] = None
+    if faults:
+        print(f"env.id {env_id}: close() raised {'; '.join(faults)}", file=sys.stderr)
+
+
+def is_flattened(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether `as_box` has flattened the observations; a recipe's own wrappers don't count."""
+    return isinstance(env, _Flattened) or (isinstance(env, FrameStackObservation) and isinstance(env.env, _Flattened))
+
+
+class _Flattened(FlattenObservation[Any, Any, Any]):
+    """Gymnasium's wrapper, told apart from one that a recipe names."""
 
 
 def _bare(config: EnvConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
@@ -177,7 +202,6 @@ def _call(build: Callable[[], Any], what: str) -> gymnasium.Env[Any, Any]:
 def _failed(what: str, error: BaseException) -> EnvError:
     return EnvError(
         f"{what}: failed while it was made: {type(error).__name__}: {error}",
-        remedy="the env's own traceback is in errors/",
         details={"traceback": "".join(traceback.format_exception(error))},
     )
 
@@ -222,6 +246,13 @@ def _attribute(reference: str, key: str) -> Any:  # noqa: ANN401 - whatever the 
             expected="the name of a class or function in it",
             found=name,
             remedy=f"did you mean {close[0]}?" if close else None,
+        )
+    if not callable(found):
+        raise RecipeError(
+            f"{key} {reference}: nothing that makes an environment",
+            expected="the name of a class or function",
+            found=f"one {type(found).__name__}: {found!r:.100}",
+            remedy="name its class, or a function that returns it",
         )
     return found
 

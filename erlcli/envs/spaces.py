@@ -10,14 +10,19 @@ from gymnasium import spaces
 
 from erlcli.core.types import ActionSpace, Box, Discrete, MultiDiscrete
 from erlcli.envs.parts import PackedSpace, is_text
-from erlcli.errors import RecipeError
+from erlcli.errors import EnvError, RecipeError
 
 # Gymnasium says so of its own Box2D environments, each time one is made.
 warnings.filterwarnings("ignore", message=r".*Box (low|high)'s precision lowered by casting")
 
 
-def obs_box(space: spaces.Space[Any], env_id: str) -> Box:
+def obs_box(space: spaces.Space[Any], env_id: str, stack: int = 1) -> Box:
     """The observation space, which wrappers have packed or flattened to a box where it was none.
+
+    Args:
+        space: after all wrappers.
+        env_id: for messages.
+        stack: observations that wrappers have stacked along its first axis.
 
     Raises:
         RecipeError: it is still none.
@@ -32,7 +37,7 @@ def obs_box(space: spaces.Space[Any], env_id: str) -> Box:
             remedy="turn it into one of those with a wrapper: env.wrappers",
         )
     dtype = "uint8" if space.dtype == np.uint8 else "float32"
-    return Box(tuple(space.shape), dtype, _floats(space.low), _floats(space.high))
+    return Box(tuple(space.shape), dtype, _floats(space.low), _floats(space.high), stack=stack)
 
 
 def action_space(space: spaces.Space[Any], env_id: str) -> ActionSpace:
@@ -57,6 +62,28 @@ def action_space(space: spaces.Space[Any], env_id: str) -> ActionSpace:
         found=str(space),
         remedy="turn it into one of those with a wrapper: env.wrappers",
     )
+
+
+def check_declared(env: object, what: str) -> None:
+    """Whether an environment says what it shows and takes, which Python alone does not ask for.
+
+    Args:
+        env: with its wrappers, or as tensors.
+        what: it is, for messages.
+
+    Raises:
+        EnvError: a space is missing, or something else.
+    """
+    for name in ("observation_space", "action_space"):
+        found = getattr(env, name, None)
+        if not isinstance(found, spaces.Space):
+            kind = f"{type(found).__module__}.{type(found).__qualname__}"
+            raise EnvError(
+                f"{what}: has no {name}",
+                expected="a space of gymnasium.spaces",
+                found="nothing" if found is None else f"one {kind.removeprefix('builtins.')}",
+                remedy=f"set self.{name} in __init__",
+            )
 
 
 def describe(space: spaces.Space[Any]) -> str:

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from erlcli.core.actions import ActionMap
-from erlcli.core.types import Box, Discrete, EnvSpec
+from erlcli.core.types import ActionSpace, Box, Discrete, EnvSpec
+from erlcli.envs.spaces import action_space, obs_box
 from erlcli.envs.torch_env import State, TorchEnv
-from erlcli.errors import EnvError
+from erlcli.errors import EnvError, RecipeError
 
 
 @torch.no_grad()
@@ -37,14 +39,17 @@ def check_methods(env: TorchEnv, spec: EnvSpec, env_id: str) -> State:
     env.generator.manual_seed(0)
     state = check.state("initial", check.call("initial", env.initial))
     check.tensor("observe", "observations", check.call("observe", env.observe, state), _obs_like(env, spec))
-    action = ActionMap(spec.action).to(env.device)(some_units(spec))
-    kept = tuple(tensor.clone() for tensor in state)
+    action = ActionMap(spec.action).to(env.device)(_various_units(spec))
+    kept, versions = tuple(tensor.clone() for tensor in state), [tensor._version for tensor in (*state, action)]
     result = check.call("dynamics", env.dynamics, state, action)
     if not isinstance(result, tuple) or len(result) != 3:
         raise check.wrong("dynamics", "(state, reward, terminated)", _kind(result))
     following, reward, terminated = result
-    if not all(torch.equal(a, b) for a, b in zip(state, kept, strict=True)):
-        raise check.wrong("dynamics", "new tensors, and the state left as it was given", "a state changed in place")
+    # PyTorch counts changes in place, also those that make no difference here; not those by way of `.data`.
+    changed = versions != [tensor._version for tensor in (*state, action)]
+    if changed or not all(torch.equal(a, b) for a, b in zip(state, kept, strict=True)):
+        found = "a state or an action changed in place"
+        raise check.wrong("dynamics", "new tensors, and what it is given left as it is", found)
     check.state("dynamics", following, state)
     check.tensor("dynamics", "rewards", reward, torch.empty(env.num_envs, device=env.device))
     check.tensor("dynamics", "terminated", terminated, torch.empty(env.num_envs, dtype=torch.bool, device=env.device))
@@ -61,6 +66,27 @@ def check_methods(env: TorchEnv, spec: EnvSpec, env_id: str) -> State:
     return state
 
 
+def spaces_of(env: TorchEnv, env_id: str) -> tuple[Box, ActionSpace]:
+    """What one copy shows and takes.
+
+    Raises:
+        RecipeError: its spaces are of no supported kind. No wrapper could change that: there are none here.
+    """
+    if not isinstance(env.observation_space, spaces.Box):
+        raise RecipeError(
+            f"env.id {env_id}: observation space not supported where environments are tensors",
+            expected="Box, float32 or uint8",
+            found=str(env.observation_space),
+            remedy="concatenate the parts in observe(), numbers of choices as one-hot vectors",
+        )
+    obs = obs_box(env.observation_space, env_id)
+    try:
+        return obs, action_space(env.action_space, env_id)
+    except RecipeError as error:
+        error.remedy = "declare one of those, and make of its actions in dynamics() what the environment needs"
+        raise
+
+
 def _obs_like(env: TorchEnv, spec: EnvSpec) -> Tensor:
     return torch.empty(env.num_envs, *spec.obs.shape, dtype=getattr(torch, spec.obs.dtype), device=env.device)
 
@@ -71,6 +97,14 @@ def some_units(spec: EnvSpec) -> Tensor:
         return torch.zeros(spec.num_envs, spec.action.size, device=spec.device)
     choices = () if isinstance(spec.action, Discrete) else (len(spec.action.nvec),)
     return torch.zeros(spec.num_envs, *choices, dtype=torch.int64, device=spec.device)
+
+
+def _various_units(spec: EnvSpec) -> Tensor:
+    """The same, none of them 0 where there is another choice: an action of 0 leaves too much as it is."""
+    if isinstance(spec.action, Box):
+        return some_units(spec) + 0.5
+    counts = spec.action.n if isinstance(spec.action, Discrete) else torch.tensor(spec.action.nvec, device=spec.device)
+    return (some_units(spec) + 1) % counts
 
 
 class _Check:
@@ -86,7 +120,6 @@ class _Check:
             raise EnvError(
                 f"env.id {self.env_id}: {name}() raised {type(error).__name__}: {error}",
                 expected="tensor operations over all copies",
-                remedy="the env's own traceback is in errors/",
                 details={"traceback": "".join(traceback.format_exception(error))},
             ) from error
 

@@ -9,6 +9,7 @@ Dimension letters: N copies.
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 State = tuple[Tensor, ...]
+
+
+class OtherDraw(Exception):  # noqa: N818 - the caller knows the step, and makes an EnvError of it
+    """Random numbers are asked for in the place of others, which have been made already."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,12 @@ class Draw:
         if self.bounds is None:
             return empty.normal_(generator=generator)
         return empty.uniform_(*self.bounds, generator=generator)
+
+    def __str__(self) -> str:
+        """As an environment asks for them, for one copy."""
+        shape = map(str, self.shape[1:])
+        name, bounds = ("normal", ()) if self.bounds is None else ("uniform", (f"{bound:g}" for bound in self.bounds))
+        return f"{name}({', '.join((*bounds, *shape))})"
 
 
 class TorchEnv(ABC):
@@ -72,7 +83,7 @@ class TorchEnv(ABC):
         self.num_envs, self.device = num_envs, device
         self.generator = torch.Generator(device=device)
         self._asked: list[Draw] | None = None  # who listens to what is asked for
-        self._given: Iterator[Tensor] = iter(())
+        self._given: Iterator[tuple[Draw, Tensor]] = iter(())
 
     @abstractmethod
     def initial(self) -> State:
@@ -112,8 +123,8 @@ class TorchEnv(ABC):
         """(N, *shape) float32, of mean 0 and standard deviation 1."""
         return self._draw(Draw((self.num_envs, *shape), None))
 
-    def give(self, numbers: Sequence[Tensor]) -> None:
-        """What the next draws are, in their order, instead of new ones; see `asks`."""
+    def give(self, numbers: Sequence[tuple[Draw, Tensor]]) -> None:
+        """What the next draws are, in their order, instead of new ones, each with what was asked for; see `asks`."""
         self._given = iter(numbers)
 
     def asks(self, work: Callable[[], object]) -> tuple[Draw, ...]:
@@ -130,4 +141,10 @@ class TorchEnv(ABC):
         if self._asked is not None:
             self._asked.append(draw)
         given = next(self._given, None)
-        return draw.make(self.generator) if given is None else given
+        if given is None:
+            return draw.make(self.generator)
+        asked, numbers = given
+        if asked != draw:
+            caller = traceback.extract_stack(limit=3)[0]
+            raise OtherDraw(f"{caller.name}() asks for {draw} where an earlier step has asked for {asked}")
+        return numbers

@@ -7,6 +7,7 @@ packages may register theirs in the same way: with `SingleTorchEnv` as the entry
 from __future__ import annotations
 
 import importlib
+import inspect
 import traceback
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from erlcli.envs.config import TORCH_NAMESPACE, TWINS, EnvConfig
 from erlcli.errors import EnvError, RecipeError
 
 if TYPE_CHECKING:
+    import torch
+
     from erlcli.envs.torch_env import TorchEnv
 
 ENTRY_POINT = "erlcli.envs.torch_single:SingleTorchEnv"
@@ -58,18 +61,71 @@ def make_torch_env(config: EnvConfig) -> TorchEnv:
     import torch
 
     made, kwargs = _named(config)
+    return construct(made, config.num_envs, torch.device(config.device), kwargs, f"env.id {config.id}")
+
+
+def construct(
+    made: type[TorchEnv], num_envs: int, device: torch.device, kwargs: dict[str, object], what: str
+) -> TorchEnv:
+    """`made(num_envs, device, **kwargs)`, with its failures in the user's words.
+
+    Args:
+        made: the class.
+        num_envs: first argument.
+        device: second argument.
+        kwargs: the others.
+        what: is made, for messages.
+
+    Raises:
+        RecipeError: an argument does not fit.
+        EnvError: the class takes other ones, fails while it is made, or leaves out what it has to set.
+    """
+    import torch
+
+    from erlcli.envs.spaces import check_declared
+
+    _check_arguments(made, (num_envs, device), kwargs, what)  # or a TypeError from within would look like a wrong one
     try:
-        return made(config.num_envs, torch.device(config.device), **kwargs)
-    except TypeError as error:
-        if "argument" not in str(error):
-            raise _failed(config, error) from error
-        raise RecipeError(
-            f"env.id {config.id}: {error}", expected="env.kwargs that it takes", remedy="correct env.kwargs"
-        ) from None
+        env = made(num_envs, device, **kwargs)
     except (RecipeError, EnvError):
         raise
     except Exception as error:
-        raise _failed(config, error) from error
+        raise EnvError(
+            f"{what}: failed while it was made: {type(error).__name__}: {error}",
+            details={"traceback": "".join(traceback.format_exception(error))},
+        ) from error
+    if not isinstance(getattr(env, "generator", None), torch.Generator):
+        raise EnvError(
+            f"{what}: {made.__name__} has no generator",
+            expected="what TorchEnv.__init__ sets",
+            remedy="begin __init__ with super().__init__(num_envs, device)",
+        )
+    check_declared(env, what)
+    return env
+
+
+def _check_arguments(
+    made: type[TorchEnv], first: tuple[int, torch.device], kwargs: dict[str, object], what: str
+) -> None:
+    signature = inspect.signature(made)
+    try:
+        signature.bind_partial(*first)
+    except TypeError:
+        raise EnvError(
+            f"{what}: {made.__name__} can't be made",
+            expected="a class that takes (num_envs, device, **kwargs)",
+            found=f"one that takes {signature}",
+            remedy="def __init__(self, num_envs, device), and what env.kwargs may set after those",
+        ) from None
+    try:
+        signature.bind(*first, **kwargs)
+    except TypeError as error:
+        raise RecipeError(
+            f"{what}: {error}",
+            expected="env.kwargs that it takes",
+            found=f"{made.__name__} takes {signature}",
+            remedy="correct env.kwargs",
+        ) from None
 
 
 def _named(config: EnvConfig) -> tuple[type[TorchEnv], dict[str, object]]:
@@ -90,12 +146,4 @@ def _named(config: EnvConfig) -> tuple[type[TorchEnv], dict[str, object]]:
         expected=f"a subclass of erlcli.envs.torch_env.TorchEnv, or one of {', '.join((*SHIPPED, *sorted(TWINS)))}",
         found=config.id,
         remedy='env.backend = "auto"',
-    )
-
-
-def _failed(config: EnvConfig, error: Exception) -> EnvError:
-    return EnvError(
-        f"env.id {config.id}: failed while it was made: {type(error).__name__}: {error}",
-        remedy="the env's own traceback is in errors/",
-        details={"traceback": "".join(traceback.format_exception(error))},
     )

@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from erlcli.envs.torch_env import State, TorchEnv
-from erlcli.envs.torch_find import import_class
+from erlcli.envs.torch_find import construct, import_class
 
 
 class SingleTorchEnv(gymnasium.Env[Any, Any]):
@@ -34,7 +34,7 @@ class SingleTorchEnv(gymnasium.Env[Any, Any]):
         self.metadata = {"render_modes": ["rgb_array"] if made.draws() else [], "render_fps": made.render_fps}
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise gymnasium.error.Error(f"{made.__name__} knows no render mode {render_mode}")
-        self.torch_env = made(1, torch.device("cpu"), **kwargs)
+        self.torch_env = construct(made, 1, torch.device("cpu"), kwargs, made.__name__)
         self.render_mode = render_mode
         self.observation_space, self.action_space = self.torch_env.observation_space, self.torch_env.action_space
         self.spec = EnvSpec(f"{made.__name__}-v0", max_episode_steps=made.max_episode_steps)

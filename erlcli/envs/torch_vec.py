@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import shlex
 import traceback
 from pathlib import Path
 
@@ -29,9 +30,8 @@ from erlcli.core.seeding import derive
 from erlcli.core.types import EnvSpec, Step
 from erlcli.envs.config import EnvConfig, torch_refusal
 from erlcli.envs.position import PositionLog
-from erlcli.envs.spaces import action_space, obs_box
-from erlcli.envs.torch_check import check_methods, some_units
-from erlcli.envs.torch_env import Draw
+from erlcli.envs.torch_check import check_methods, some_units, spaces_of
+from erlcli.envs.torch_env import Draw, OtherDraw
 from erlcli.envs.torch_find import make_torch_env
 from erlcli.errors import EnvError, RecipeError
 
@@ -62,8 +62,7 @@ class TorchVecEnv:
         self.env = make_torch_env(config)
         self.generator: torch.Generator | None = self.env.generator
         self.spec = EnvSpec(
-            obs_box(self.env.observation_space, config.id),
-            action_space(self.env.action_space, config.id),
+            *spaces_of(self.env, config.id),
             config.num_envs,
             config.max_episode_steps or self.env.max_episode_steps,
             device=self.env.device,
@@ -82,6 +81,7 @@ class TorchVecEnv:
         self._seed = self._steps = 0
         compiler = compiler or Compiler()
         self._run = compiler.compile("env step", TorchVecEnv._advance, (_sources(),), refusal=self._refusal())
+        self._draws: tuple[Draw, ...] = ()  # of a step, known from its first
         self._draws = self._asked()
 
     @torch.no_grad()
@@ -131,6 +131,8 @@ class TorchVecEnv:
         try:
             numbers = tuple([draw.make(self.env.generator) for draw in self._draws])
             obs, reward, terminated, truncated, next_obs = self._run(self, action, numbers)
+        except OtherDraw as error:
+            raise self._other_draw(error) from None
         except Exception as error:
             raise self._failure("step", error) from error
         return Step(obs, reward, terminated, truncated, self._always, next_obs=next_obs)
@@ -143,7 +145,7 @@ class TorchVecEnv:
             numbers: random ones, those that it asks for.
         """
         env, limit = self.env, self.spec.max_episode_steps
-        env.give(numbers)
+        env.give(tuple(zip(self._draws, numbers, strict=True)))
         state, reward, terminated = env.dynamics(self._state, self._map(action))
         next_obs = env.observe(state)
         truncated = torch.zeros_like(terminated)
@@ -183,12 +185,24 @@ class TorchVecEnv:
     def close(self) -> None:
         """See `VecEnv.close`; there is nothing but memory."""
 
+    def _other_draw(self, error: OtherDraw) -> EnvError:
+        return EnvError(
+            f"env.id {self.config.id}: {error}",
+            expected="the same draws at every step, in the same order: whoever records a step makes them before it",
+            remedy="draw within fixed bounds and scale the numbers by a tensor, or set capturable = False in the class",
+            details={
+                "seed": self._seed,
+                "step": self._steps,
+                "traceback": "".join(traceback.format_exception(error)),
+            },
+        )
+
     def _failure(self, call: str, error: Exception) -> EnvError:
         return EnvError(
             f"env.id {self.config.id}: {call} of all {self.spec.num_envs} environments (seed {self._seed}, step "
             f"{self._steps}) raised {type(error).__name__}: {error}",
             expected="tensors of fixed shapes from initial, dynamics and observe",
-            remedy=f"erl envs check {self.config.id} looks for such faults",
+            remedy=f"erl envs check {shlex.quote(self.config.id)} looks for such faults",
             details={
                 "seed": self._seed,
                 "step": self._steps,

@@ -254,6 +254,23 @@ class Broken(gymnasium.Env):
         raise OSError("no simulator here")
 
 
+class Unclosable(Counter):
+    """Closes a viewer that was never opened."""
+
+    viewer = None
+
+    def close(self):
+        self.viewer.close()
+
+
+class Undeclared(Counter):
+    """Says nothing of a space."""
+
+    def __init__(self, space="observation_space", **kwargs):
+        super().__init__(**kwargs)
+        delattr(self, space)
+
+
 class NoEnv:
     """No environment at all."""
 
@@ -267,6 +284,9 @@ class Scale(gymnasium.RewardWrapper):
 
     def reward(self, reward):
         return reward * self.factor
+
+
+INSTANCE, NUMBER = Counter(), 3
 
 
 def make_counter(length=2):

@@ -12,6 +12,7 @@ from erlcli.envs import check, probes
 from erlcli.envs.check import CheckOptions, Report, check_env
 from erlcli.envs.config import EnvConfig
 from erlcli.envs.finding import Finding
+from erlcli.errors import ErlError
 
 HANDMADE = Path(__file__).parent / "handmade.py"
 FAST = ("make", "spaces", "reset", "play", "seeding", "autoreset", "episodes", "render")  # all but a second of speed
@@ -94,10 +95,21 @@ def test_oddities_and_faults(name, kwargs, finding, status, words):
         assert [f for f in findings.values() if f.status == "fail"] == [findings[finding]]
 
 
+def test_an_env_that_fails_to_close_is_warned_of_and_no_more():
+    assert bad(look("Unclosable")) == {"close": "warn"}
+
+
 def test_a_traceback_is_kept():
     findings = look("Faulty", way="raise")
     assert "handmade.py" in findings["step"].message
     assert "a fault of the env" in findings["step"].details["traceback"]
+
+
+@pytest.mark.parametrize(("env_id", "words"), [("Pendulum-v1", "engine.workers"), ("torch/Pendulum-v1", "dynamics")])
+def test_a_slow_env_gets_advice_that_its_backend_can_follow(env_id, words):
+    options = CheckOptions(EnvConfig(env_id), steps=10**6, timeout_seconds=0.01, only=("play",))
+    step = next(finding for finding in probes.run(options) if finding.name == "step")
+    assert step.status == "warn" and words in step.remedy and ("engine.workers" in step.remedy) == (env_id[0] == "P")
 
 
 def test_a_time_limit_is_tried():
@@ -160,6 +172,13 @@ def test_a_hang_is_found_with_its_place():
     last = report.findings[-1]
     assert (last.name, last.status, report.exit_code) == ("play", "fail", 3)
     assert "no answer within 1.5 s" in last.message and "in spoil" in last.message and "handmade.py" in last.message
+
+
+def test_a_process_that_is_not_there_in_time_is_no_fault_of_the_env(monkeypatch):
+    monkeypatch.setattr(check, "START_SECONDS", 0.01)
+    with pytest.raises(ErlError, match="has not started within") as caught:
+        in_child("Counter")
+    assert caught.value.exit_code == 1 and "busy" in caught.value.found
 
 
 @pytest.mark.parametrize(

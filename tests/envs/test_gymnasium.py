@@ -263,7 +263,14 @@ def test_frames_are_stacked(make):
 
 
 def test_stacked_frames_of_a_flattened_space(make):
-    assert make("Spaces", kind="dict", frame_stack=2).spec.obs.shape == (2, 7)
+    spec = make("Spaces", kind="dict", frame_stack=2).spec
+    assert (spec.obs.shape, spec.obs.stack, spec.flattened) == ((2, 7), 2, True)
+
+
+def test_flattening_that_a_recipe_names_is_its_own(make):
+    assert make("Spaces", kind="discrete").spec.flattened
+    assert not make("Spaces", kind="discrete", wrappers=(("gymnasium.wrappers:FlattenObservation", {}),)).spec.flattened
+    assert not make("Spaces", kind="float64").spec.flattened
 
 
 def test_wrappers_apply_in_order_with_their_arguments(make):
@@ -281,6 +288,14 @@ def test_close_twice_is_fine_and_closes_all(make):
     vec.close()
     vec.close()
     assert len(closed) == 2
+
+
+def test_an_env_that_fails_to_close_is_told_once_and_keeps_no_other_open(make, capsys):
+    vec, closed = make("Unclosable", num_envs=3), []
+    vec.envs[1].close = lambda: closed.append(1)
+    vec.close()
+    assert closed == [1]
+    assert capsys.readouterr().err.count("close() raised AttributeError") == 1
 
 
 @pytest.mark.parametrize("size", [3, 200])

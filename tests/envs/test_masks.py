@@ -143,9 +143,26 @@ def test_continuous_actions_have_no_masks():
         GymnasiumVecEnv(EnvConfig("Pendulum-v1", "gymnasium", 1, action_masks="info"))
 
 
+class Continuous(gymnasium.Env):
+    """Has a part that is called like a mask, and is none."""
+
+    action_space = spaces.Box(-1.0, 1.0, (2,))
+    observation_space = spaces.Dict({"action_mask": spaces.Box(0.0, 1.0, (2,)), "x": spaces.Box(0.0, 9.0, (1,))})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"action_mask": np.array([0.25, 0.5], np.float32), "x": np.array([7.0], np.float32)}, {}
+
+
+def test_a_part_of_that_name_stays_where_actions_are_continuous(monkeypatch):
+    monkeypatch.setitem(gymnasium.registry, "Like-v0", gymnasium.envs.registration.EnvSpec("Like-v0", Continuous))
+    env = GymnasiumVecEnv(EnvConfig("Like-v0", "gymnasium", 1))
+    assert env.spec.mask == 0 and env.reset(0).tolist() == [[0.25, 0.5, 7.0]]
+
+
 def test_an_observation_that_is_nothing_but_a_mask_stays():
-    assert not MaskTakenOut.fits(spaces.Dict({"action_mask": spaces.MultiBinary(3)}))
-    assert not MaskTakenOut.fits(spaces.MultiBinary(3))
+    assert not MaskTakenOut.fits(spaces.Dict({"action_mask": spaces.MultiBinary(3)}), spaces.Discrete(3))
+    assert not MaskTakenOut.fits(spaces.MultiBinary(3), spaces.Discrete(3))
 
 
 def test_taxi_is_obeyed():

@@ -90,6 +90,8 @@ def test_time_limit_of_a_class():
         ("Reacher-v2", ["gymnasium-robotics"]),
         (f"{HANDMADE}:Countr", ["handmade.py has no Countr", "did you mean Counter?"]),
         (f"{HANDMADE}:NoEnv", ["not an environment", "a gymnasium.Env", "NoEnv"]),
+        (f"{HANDMADE}:INSTANCE", ["nothing that makes an environment", "a class or function", "one Counter"]),
+        (f"{HANDMADE}:NUMBER", ["nothing that makes an environment", "one int: 3"]),
         ("./absent.py:Mine", ["absent.py: no such file"]),
         ("absent_module.deep:Mine", ["no such module", "nothing called absent_module"]),
         ("./absent.py:", ["names no class", "package.module:Class"]),
@@ -123,6 +125,14 @@ def test_an_env_that_fails_while_it_is_made():
     with pytest.raises(EnvError, match="OSError: no simulator here") as caught:
         make_env(EnvConfig(f"{HANDMADE}:Broken"))
     assert "handmade.py" in caught.value.details["traceback"]
+    assert caught.value.remedy is None  # whoever keeps it, says where
+
+
+@pytest.mark.parametrize("space", ["observation_space", "action_space"])
+def test_an_env_without_a_space(space):
+    with pytest.raises(EnvError, match=f"has no {space}") as caught:
+        make_env(EnvConfig(f"{HANDMADE}:Undeclared", kwargs={"space": space}, max_episode_steps=5))
+    assert caught.value.found == "nothing" and f"self.{space}" in str(caught.value.remedy)
 
 
 def test_arguments_that_the_env_does_not_take():
@@ -142,6 +152,8 @@ def test_wrappers_that_are_wrong():
     assert "wrapper" in str(caught.value.remedy)
     with pytest.raises(RecipeError, match="names no class"):
         wrapped("gymnasium.wrappers")
+    with pytest.raises(RecipeError, match=r"env\.wrappers .*nothing that makes an environment"):
+        wrapped(f"{HANDMADE}:NUMBER")
 
 
 def test_render_mode_reaches_the_env():

@@ -44,6 +44,12 @@ class Counter(TorchEnv):
         start, count = state
         if self.fault == "in place":
             count += 1
+        if self.fault == "in place, by the action":
+            count *= action - 5  # by 0 or 1, of 0
+        if self.fault == "action":
+            action += 0
+        if self.fault == "data":
+            count.data += action - 5
         count = count + 1 + (action == 6)
         reward = {
             "nan": 0.0 / (1.0 - 1.0 * (count == 3)),
@@ -51,7 +57,7 @@ class Counter(TorchEnv):
             "float64": count.double(),
         }.get(self.fault, count)
         terminated = count.long() if self.fault == "terminated" else count >= 20
-        if self.fault == "raise" and action.sum() > 5 * len(count):
+        if self.fault == "raise" and bool((count > 3).any()):
             raise ZeroDivisionError("by hand")
         if self.fault == "look":
             terminated = terminated & bool(count.sum() > 0)
@@ -218,10 +224,41 @@ def test_draws_that_are_given_come_in_the_place_of_new_ones():
     assert [(draw.shape, draw.bounds) for draw in asked] == [((N, 3), (1.0, 2.0)), ((N,), None)]
     env.generator.manual_seed(4)
     numbers = [draw.make(env.generator) for draw in asked]
-    env.give(numbers)
+    env.give(list(zip(asked, numbers, strict=True)))
     assert env.uniform(1.0, 2.0, 3) is numbers[0] and env.normal() is numbers[1]
     env.generator.manual_seed(4)
     assert torch.equal(env.uniform(1.0, 2.0, 3), numbers[0]) and torch.equal(env.normal(), numbers[1])
+
+
+class Curriculum(Counter):
+    """Starts further and further away: all at once, or by a tensor."""
+
+    def __init__(self, num_envs, device, by="bounds"):
+        super().__init__(num_envs, device)
+        self.by, self.level, self.scale = by, 1.0, torch.ones((), device=device)
+        self.capturable = by != "bounds, not captured"
+
+    def initial(self):
+        start = self.scale * self.uniform(0.0, 1.0) if self.by == "tensor" else self.uniform(0.0, self.level)
+        return start, torch.zeros_like(start)
+
+    def dynamics(self, state, action):
+        self.level *= 2.0
+        self.scale.mul_(2.0)
+        return super().dynamics(state, action)
+
+
+def test_bounds_that_change_are_refused_where_draws_are_made_before():
+    env = vec(name="Curriculum")
+    env.reset(0)
+    with pytest.raises(EnvError, match=r"initial\(\) asks for uniform\(0, 8\) where .* uniform\(0, 4\)") as caught:
+        env.step(actions(True, True, True, True))
+    assert "scale the numbers by a tensor" in str(caught.value.remedy) and caught.value.details["step"] == 1
+    for by in ("tensor", "bounds, not captured"):
+        env = vec(name="Curriculum", kwargs={"by": by})
+        env.reset(0)
+        starts = [env.step(actions(True, True, True, True)).obs[:, 0].clone() for _ in range(14)]
+        assert max(float(start.max()) for start in starts[9:]) > 100.0  # episodes of 10 steps
 
 
 def test_what_is_not_finite_is_noted_and_told_when_asked():
@@ -242,7 +279,10 @@ def test_what_is_not_finite_is_noted_and_told_when_asked():
         ("column", r"dynamics\(\).*rewards as a tensor \(4,\) of float32.*tensor \(4, 1\)"),
         ("float64", "of float64"),
         ("terminated", "terminated as a tensor .* of bool"),
-        ("in place", "left as it was given"),
+        ("in place", "left as it is"),
+        ("in place, by the action", "left as it is"),
+        ("action", "left as it is"),
+        ("data", "left as it is"),
         ("short", "a state of 2 tensors"),
         ("obs", r"observe\(\).*\(4, 2\)"),
     ],
@@ -261,6 +301,7 @@ def test_observations_that_are_a_part_of_the_old_state_are_refused():
 def test_an_exception_keeps_its_traceback():
     env = vec(kwargs={"fault": "raise"})
     env.reset(0)
+    env.step(actions(True, True, True, True))
     with pytest.raises(EnvError, match="ZeroDivisionError: by hand") as caught:
         env.step(actions(True, True, True, True))
     assert "in dynamics" in caught.value.details["traceback"]
@@ -278,6 +319,74 @@ def test_an_exception_keeps_its_traceback():
 def test_what_it_cannot_do_is_refused(settings, words):
     with pytest.raises(RecipeError, match=words):
         vec(**settings)
+
+
+class NoInit(Counter):
+    """Forgets the base class."""
+
+    def __init__(self, num_envs, device):
+        self.observation_space = self.action_space = spaces.Box(-1.0, 1.0, (1,))
+
+
+class NoSpaces(Counter):
+    """Says nothing of its spaces."""
+
+    def __init__(self, num_envs, device):
+        TorchEnv.__init__(self, num_envs, device)
+
+
+class NoDevice(Counter):
+    """Takes something else."""
+
+    def __init__(self, num_envs):
+        super().__init__(num_envs, torch.device("cpu"))
+
+
+class Inside(Counter):
+    """Raises a TypeError that speaks of arguments, and has nothing to do with its own."""
+
+    def __init__(self, num_envs, device):
+        super().__init__(num_envs, device)
+        dict(**{"colour": 1}, **{"colour": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("NoInit", r"NoInit has no generator.*super\(\).__init__\(num_envs, device\)"),
+        ("NoSpaces", "has no observation_space.*self.observation_space"),
+        ("NoDevice", r"\(num_envs, device, \*\*kwargs\).*one that takes \(num_envs\)"),
+        ("Inside", "failed while it was made: TypeError: .* keyword argument 'colour'"),
+    ],
+)
+def test_classes_that_are_wrong_are_told_what_is(name, words):
+    with pytest.raises(EnvError) as caught:
+        vec(name=name)
+    assert re.search(words, str(caught.value), re.DOTALL)
+    if name == "Inside":
+        assert "in __init__" in caught.value.details["traceback"]
+
+
+class Kinds(Counter):
+    """Of other spaces."""
+
+    def __init__(self, num_envs, device, obs=None, action=None):
+        super().__init__(num_envs, device)
+        self.observation_space, self.action_space = obs or self.observation_space, action or self.action_space
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"obs": spaces.Discrete(3)}, r"Box, float32 or uint8.*observe\(\)"),
+        ({"obs": spaces.Dict({"a": spaces.Box(-1.0, 1.0, (1,))})}, r"Box, float32 or uint8.*observe\(\)"),
+        ({"action": spaces.Box(0, 5, (2,), "int32")}, r"action space not supported.*dynamics\(\)"),
+    ],
+)
+def test_spaces_that_tensors_do_not_have_are_refused_without_a_word_of_wrappers(kwargs, words):
+    with pytest.raises(RecipeError) as caught:
+        vec(name="Kinds", kwargs=kwargs)
+    assert re.search(words, str(caught.value), re.DOTALL) and "env.wrappers" not in str(caught.value)
 
 
 def test_other_environments_are_refused():
