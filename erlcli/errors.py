@@ -6,7 +6,12 @@ what to do. Anything that is not an `ErlError` is a defect of the tool itself an
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import Any
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FREE_SPACE = "free space, then the same command again"
 
 
 class ErlError(Exception):
@@ -115,3 +120,23 @@ _KINDS: dict[str, type[ErlError]] = {
     kind.__name__: kind
     for kind in (ErlError, RecipeError, EnvError, DivergedError, OwnedError, DamagedError, PeerLostError)
 }
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a disk, or what a user may have of it, is used up."""
+    return error.errno in FULL
+
+
+def unwritable(what: Path | str, error: OSError, *, expected: str, remedy: str) -> ErlError:
+    """A file or folder that can't be written, in the user's words.
+
+    Args:
+        what: the path, perhaps behind the option that gave it.
+        error: why.
+        expected: which path would have done.
+        remedy: for any other failure than a full disk, which no other name helps against.
+    """
+    message, found = f"{what}: can't be written", (error.strerror or str(error)).lower()
+    if is_full(error):
+        return ErlError(message, expected="free space", found=found, remedy=FREE_SPACE)
+    return RecipeError(message, expected=expected, found=found, remedy=remedy)

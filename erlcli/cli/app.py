@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 
@@ -27,7 +28,7 @@ from erlcli.cli import (
     watch,
 )
 from erlcli.cli.output import fail
-from erlcli.errors import ErlError
+from erlcli.errors import FREE_SPACE, ErlError, is_full
 
 app = typer.Typer(
     name="erl",
@@ -71,6 +72,9 @@ def root(
 
 def main() -> None:
     """Entry point of `erl`: everything that is raised becomes a message and a documented exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows a question mark for what it lacks
     try:
         app()
     except SystemExit:
@@ -83,7 +87,8 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
-        fail(ErlError(f"{error.filename or 'input or output'}: {error.strerror or error}"))
+        where = error.filename or "input or output"
+        fail(ErlError(f"{where}: {error.strerror or error}", remedy=FREE_SPACE if is_full(error) else None))
         sys.exit(1)
     except Exception:
         traceback.print_exc()

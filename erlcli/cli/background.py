@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from erlcli.cli import dashboard
-from erlcli.cli.output import shorten
+from erlcli.cli.output import quoted, shorten
 from erlcli.engine import forks
 from erlcli.engine.child import describe_exit
-from erlcli.errors import ErlError, RecipeError
+from erlcli.errors import ErlError, RecipeError, unwritable
 from erlcli.runs import control
 from erlcli.runs.jsonl import read_json
 from erlcli.runs.layout import RunLayout, check_name, next_free
@@ -50,12 +51,14 @@ def _reserved(folder: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def making(layout: RunLayout) -> Iterator[None]:
-    """Errors in the user's words while a directory is made.
+    """Errors in the user's words while a directory is made, of which nothing is left then.
 
     Raises:
         RecipeError: it is there already (as `FileExistsError` says), or can't be written.
+        ErlError: the disk is full.
     """
     root = shorten(layout.root)
+    ours = _is_free(layout.root)
     try:
         yield
     except FileExistsError:
@@ -63,14 +66,22 @@ def making(layout: RunLayout) -> Iterator[None]:
             f"{root}: exists and is not empty",
             expected="a new or empty directory",
             found=_content(layout),
-            remedy=f"erl resume {root}, or another --name or --run-dir",
+            remedy=f"erl resume {quoted(layout.root)}, or another --name or --run-dir",
         ) from None
     except OSError as error:
-        raise RecipeError(
-            f"{root}: can't be written: {error.strerror}",
-            expected="a writable place with free space",
-            remedy="another --run-dir",
-        ) from None
+        if ours:
+            shutil.rmtree(layout.root, ignore_errors=True)
+        raise unwritable(root, error, expected="a writable place", remedy="another --run-dir") from None
+
+
+def _is_free(root: Path) -> bool:
+    """Whether a directory is empty or not there; of one that can't be read nobody knows."""
+    try:
+        return not any(root.iterdir())
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def _content(layout: RunLayout) -> str:

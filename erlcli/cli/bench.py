@@ -25,7 +25,9 @@ def bench(
     from erlcli.cli.output import print_json
     from erlcli.engine.bench import bench as measure
     from erlcli.engine.plan import backend_of, resolve
+    from erlcli.errors import EnvError
     from erlcli.recipe.load import load
+    from erlcli.runs.text import plural
 
     loaded = load(recipe, list(assignments or []))
     backend, why = backend_of(loaded)
@@ -34,7 +36,12 @@ def bench(
     def tell(what: str) -> None:
         print(f"measuring {what} ...", file=sys.stderr, flush=True)
 
-    result = measure(resolved, seconds, tell)
+    try:
+        result = measure(resolved, seconds, tell)
+    except EnvError as error:
+        if trace := error.details.get("traceback"):
+            print(trace, file=sys.stderr)
+        raise
     facts = {
         "recipe": recipe,
         "env": resolved.env.id,
@@ -47,7 +54,7 @@ def bench(
     if json_output:
         print_json(facts)
         return
-    print(f"{resolved.env.id}, {resolved.env.num_envs} envs on {backend} ({why})")
+    print(f"{resolved.env.id}, {plural(resolved.env.num_envs, 'env')} on {backend} ({why})")
     print(f"training    {result.steps_per_second:>12,.0f} steps/s")
     print(f"envs alone  {result.env_limit_steps_per_second:>12,.0f} steps/s")
     print(f"share of the limit {result.share_of_limit:>5.0%}")

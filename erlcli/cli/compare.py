@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from erlcli.cli.output import print_json
-from erlcli.errors import RecipeError
+from erlcli.errors import RecipeError, unwritable
 
 TOP = 5
 
@@ -73,9 +73,7 @@ def compare(
     try:
         draw(picture)
     except OSError as error:
-        raise RecipeError(
-            f"{picture}: can't be written", expected="a writable place", found=str(error), remedy="another --out"
-        ) from None
+        raise unwritable(picture, error, expected="a writable place", remedy="another --out") from None
     made["picture"] = str(picture)
     if json_output:
         print_json(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -69,7 +70,7 @@ def _nothing(search: str, hidden: int) -> RecipeError:
     missing = [family for family in FAMILIES if not family.installed]
     remedy = "erl envs lists them all"
     if hidden:
-        remedy = f"erl envs {search} --all shows {hidden} older ones, or ones that need other packages"
+        remedy = f"erl envs {shlex.quote(search)} --all shows {hidden} older ones, or ones that need other packages"
     elif close := difflib.get_close_matches(search, [e.id for e in catalogue()], n=3, cutoff=0.4):
         remedy = f"did you mean {', '.join(close)}?"
     elif missing:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from erlcli.cli.output import count, print_json
-from erlcli.cli.policies import HELP, find_policies, parse_ensemble
+from erlcli.cli.policies import HELP, find_policies, parse_ensemble, which
 from erlcli.errors import EnvError, RecipeError
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def evaluate(
     ],
     episodes: Annotated[int, typer.Option(min=1, help="Exactly so many are played.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Of the fixed set of episodes.")] = 1,
-    checkpoint: Annotated[str, typer.Option(help="best, last, a number of steps, or a path.")] = "best",
+    checkpoint: Annotated[
+        str | None, typer.Option(help="best, last, a number of steps, or a path.", show_default="best")
+    ] = None,
     ensemble: Annotated[str | None, typer.Option(help=HELP)] = None,
     num_envs: Annotated[int | None, typer.Option(min=1, help="Stepped together; default: eval.num_envs.")] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the episodes in the env's window.")] = False,
@@ -53,9 +55,11 @@ def evaluate(
     as one: mean averages actions or the probabilities of choices, vote takes
     the choice of the majority; of a tournament the best of its board take part.
     """
+    _check_film(video, video_episodes)
     shown = Shown(render, terminal, video, min(video_episodes, episodes) if video is not None else 0)
     shown.check(json_output)
-    chosen = find_policies(runs, checkpoint, parse_ensemble(ensemble))
+    together = parse_ensemble(ensemble)
+    chosen = find_policies(runs, which(runs, checkpoint, together), together)
     with _stop_flag() as stop, _clean_stdout() if json_output else contextlib.nullcontext():
         import torch
 
@@ -82,6 +86,16 @@ def evaluate(
     if len(done.returns) < episodes:
         print(f"interrupted: {len(done.returns)} of {episodes} episodes were over", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
+
+
+def _check_film(video: Path | None, episodes: int) -> None:
+    if video is None and episodes > 1:
+        raise RecipeError(
+            f"--video-episodes {episodes}: there is no film",
+            expected="--video FILE.mp4 beside it",
+            found="no --video",
+            remedy="--video FILE.mp4, or leave --video-episodes out",
+        )
 
 
 def summary(root: Path | None, loaded: LoadedPolicy, scores: Scores, seed: int, video: Path | None) -> dict[str, Any]:

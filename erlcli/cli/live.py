@@ -9,7 +9,7 @@ from types import TracebackType
 
 from erlcli.cli.output import count, seconds
 from erlcli.runs.jsonl import Row
-from erlcli.runs.text import interval
+from erlcli.runs.text import interval, plural
 from erlcli.runs.view import RunView
 
 QUIET_EVENTS = ("checkpoint", "best", "interrupted")  # told by other lines already
@@ -100,7 +100,7 @@ def eval_line(row: Row) -> str:
     mean = row["return_mean"]
     return (
         f"eval   {count(row['steps']):>8} steps  return {mean:8.2f}  95% CI {interval(row['return_ci'], mean)}"
-        f"  {row['episodes']} episodes"
+        f"  {plural(row['episodes'], 'episode')}"
     )
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from erlcli.errors import ErlError
-from erlcli.runs.text import count, seconds
+from erlcli.runs.text import count, quoted, seconds, shorten
 
-__all__ = ["count", "fail", "print_json", "seconds", "shorten"]
+__all__ = ["count", "fail", "print_json", "quoted", "seconds", "shorten"]
 
 
 def fail(error: ErlError) -> None:
@@ -31,11 +30,3 @@ def fail(error: ErlError) -> None:
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """One JSON value on stdout, readable where a person reads."""
     print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, allow_nan=False), flush=True)
-
-
-def shorten(path: Path) -> str:
-    """`path` as seen from here, where that is shorter."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from erlcli.errors import RecipeError
+from erlcli.errors import RecipeError, unwritable
 from erlcli.runs.layout import open_run
+from erlcli.runs.text import quoted
 from erlcli.runs.view import RunView
 
 SUFFIXES = (".png", ".svg")
@@ -71,9 +72,7 @@ def plot(
     try:
         save(views, path, Options(x.value, smooth, metric, group))
     except OSError as error:
-        raise RecipeError(
-            f"{path}: can't be written", expected="a writable place", found=str(error), remedy="another --out"
-        ) from None
+        raise unwritable(path, error, expected="a writable place", remedy="another --out") from None
     print(path)
 
 
@@ -90,7 +89,7 @@ def _plot_tournament(runs: Sequence[Path], out: Path | None, x: Across, *, only_
             "--smooth, --metric and --group: not for a tournament",
             expected="--out and --x",
             found=str(runs[0]),
-            remedy=f"erl plot {runs[0]}/members/* takes them",
+            remedy=f"erl plot {quoted(runs[0])}/members/* takes them",
         )
     given = checked(out) if out is not None else None
 
@@ -113,10 +112,8 @@ def _plot_tournament(runs: Sequence[Path], out: Path | None, x: Across, *, only_
         for path in plot_all(story, name, x.value):
             print(path)
     except OSError as error:
-        raise RecipeError(
-            f"{name('scores').parent}: can't be written", expected="a writable place", found=str(error),
-            remedy="another --out",
-        ) from None  # fmt: skip
+        where = name("scores").parent
+        raise unwritable(where, error, expected="a writable place", remedy="another --out") from None
 
 
 def checked(path: Path) -> Path:

@@ -100,6 +100,24 @@ def parse_ensemble(text: str | None) -> Ensemble | None:
     return Ensemble(rules[0] if rules else "mean", int(numbers[0]) if numbers else None)
 
 
+def which(paths: Sequence[Path], checkpoint: str | None, ensemble: Ensemble | None) -> str:
+    """What `--checkpoint` says of the runs among the paths: the best policy where it was not given.
+
+    Raises:
+        RecipeError: it was given, and none of the paths is a run to choose a checkpoint of.
+    """
+    if checkpoint is None:
+        return "best"
+    if all(_is_checkpoint(path) or (ensemble is not None and is_tournament(path)) for path in paths):
+        raise RecipeError(
+            f"--checkpoint {checkpoint}: what is named leaves no choice",
+            expected="a run, or the champion of a tournament",
+            found=", ".join(map(str, paths[:3])) + (" ..." if len(paths) > 3 else ""),
+            remedy="name the run, or leave --checkpoint out",
+        )
+    return checkpoint
+
+
 def find_policies(paths: Sequence[Path], checkpoint: str, ensemble: Ensemble | None) -> Policies:
     """Look up what the paths name; nothing heavy is imported yet.
 
@@ -135,6 +153,11 @@ def is_tournament(path: Path) -> bool:
     return (path / FILE).is_file()
 
 
+def _is_checkpoint(path: Path) -> bool:
+    """Whether this is a checkpoint's folder or a file of weights."""
+    return path.exists() and (path.suffix == ".safetensors" or (path / "policy.safetensors").is_file())
+
+
 def _sources(path: Path, checkpoint: str, ensemble: Ensemble | None) -> list[tuple[RunLayout, str]]:
     """Runs and what to load of each."""
     if is_tournament(path):
@@ -149,8 +172,7 @@ def _sources(path: Path, checkpoint: str, ensemble: Ensemble | None) -> list[tup
             found=f"no {champion.root}",
             remedy=f"wait for it, or name one of {path / 'members'}",
         )
-    inside = path.suffix == ".safetensors" or (path / "policy.safetensors").is_file()
-    if inside and path.exists():
+    if _is_checkpoint(path):
         for root in path.resolve().parents:
             if (root / "recipe.toml").is_file():
                 return [(RunLayout(root), str(path))]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -10,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from erlcli.cli.output import count, fail, print_json
-from erlcli.errors import RecipeError
+from erlcli.cli.output import count, fail, print_json, quoted
+from erlcli.errors import RecipeError, unwritable
 
 recipes_app = typer.Typer(
     help="List, show, make and check recipes.", context_settings={"help_option_names": ["-h", "--help"]}
@@ -128,7 +130,7 @@ def new(
 
     _write(file, starter(Wish(env, algorithm, source), file.absolute().parent), replace=force)
     command = "train" if load_any(file)[1] is None else "tournament"
-    print(f"wrote {file}; next: erl {command} {file}")
+    print(f"wrote {file}; next: erl {command} {quoted(file)}")
     runs = [row for row in summaries() if row.mode is None]
     tuned = [row.name for row in runs if row.env == env and algorithm in (None, row.algorithm)]
     if source is None and tuned:
@@ -137,9 +139,16 @@ def new(
 
 
 def _write(path: Path, text: str, *, replace: bool) -> None:
+    """Write a file as a whole or not at all."""
+    from erlcli.runs.jsonl import write_text
+
+    fresh = not os.path.lexists(path)
     try:
-        with path.open("w" if replace else "x", encoding="utf-8") as file:
-            file.write(text)
+        path.open("a" if replace else "x").close()  # takes the name, in a folder that has to be there
+        if path.is_file():
+            write_text(path.resolve(), text)
+        else:  # /dev/stdout
+            path.write_text(text, encoding="utf-8")
     except FileExistsError:
         raise RecipeError(
             f"{path}: exists",
@@ -148,11 +157,11 @@ def _write(path: Path, text: str, *, replace: bool) -> None:
             remedy="another name, or --force to replace it",
         ) from None
     except OSError as error:
-        raise RecipeError(
-            f"{path}: can't be written",
-            expected="a file in a folder that exists and is writable",
-            found=(error.strerror or str(error)).lower(),
-            remedy="another path",
+        if fresh:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        raise unwritable(
+            path, error, expected="a file in a folder that exists and is writable", remedy="another path"
         ) from None
 
 

@@ -43,7 +43,7 @@ def resume(
     from erlcli.engine import torchrun
     from erlcli.runs.layout import open_run
 
-    layout = open_run(run).absolute()
+    layout = open_run(run.resolve() if run.is_symlink() else run).absolute()  # `champion` may point elsewhere tomorrow
     if (layout.root / "journal.jsonl").exists():
         from erlcli.cli import tournament
 
@@ -59,24 +59,28 @@ def resume(
         raise typer.Exit(_verify(layout, json_output=json_output))
     overrides = list(assignments or [])
     if device is not None:
-        overrides.append(f'train.device="{device}"')
+        overrides.append(session.on_device(device))
     if (member := torchrun.member()) is not None:
         raise typer.Exit(session.resume_together(member, layout, overrides, json_output=json_output))
-    lock = session.claim(layout, overrides)
-    if session.nothing_left(layout, json_output=json_output):
+    lock = session.claim(layout)
+    if session.nothing_left(layout, overrides, json_output=json_output):
         lock.release()
         raise typer.Exit(0)
+    if overrides:
+        session.change(layout, overrides)
     raise typer.Exit(session.drive(layout, lock, plain=no_tui, detach=detach, json_output=json_output))
 
 
 def _refuse_for_tournament(layout: RunLayout, *, verify: bool, device: str | None) -> None:
+    from erlcli.runs.text import quoted
+
     if verify or device is not None:
         option = "--verify" if verify else "--device"
         raise RecipeError(
             f"{option}: not for a tournament",
             expected="a run, such as one of its members",
             found="a tournament",
-            remedy=f"erl resume {layout.root}/members/ID {option}"
+            remedy=f"erl resume {quoted(layout.root)}/members/ID {option}"
             if verify
             else "--slots or --gpus gives it other slots",
         )
@@ -86,6 +90,7 @@ def _verify(layout: RunLayout, *, json_output: bool) -> int:
     from erlcli.cli.live import PlainView, Watcher
     from erlcli.cli.output import count, print_json
     from erlcli.engine.verify import newest_stretch, verify
+    from erlcli.runs.text import plural
     from erlcli.runs.view import FOLLOWED_ROWS, RunView
 
     first, last = newest_stretch(layout)
@@ -104,7 +109,7 @@ def _verify(layout: RunLayout, *, json_output: bool) -> int:
         return 0 if verdict.equal else 1
     tensors, rows = verdict.differing_tensors, verdict.differing_rows
     print(f"weights  {'equal' if not tensors else 'DIFFERENT: ' + ', '.join(tensors[:5])}")
-    print(f"rows     {'equal' if not rows else f'DIFFERENT from {rows[0]:,} steps on'} ({verdict.rows} rows)")
+    print(f"rows     {'equal' if not rows else f'DIFFERENT from {rows[0]:,} steps on'} ({plural(verdict.rows, 'row')})")
     if verdict.equal:
         print("verified: resuming continues this run bit for bit")
         return 0

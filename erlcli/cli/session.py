@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import psutil
 
 from erlcli.cli import background, dashboard
 from erlcli.cli.live import PlainView, Watcher
-from erlcli.cli.output import count, fail, print_json, seconds, shorten
+from erlcli.cli.output import count, fail, print_json, quoted, seconds, shorten
 from erlcli.engine import torchrun
 from erlcli.engine.member import Member
 from erlcli.engine.plan import backend_of, resolve
@@ -22,6 +23,8 @@ from erlcli.engine.supervisor import INTERRUPTED, Outcome, Supervisor, outcome_o
 from erlcli.envs.offscreen import has_display
 from erlcli.errors import RecipeError
 from erlcli.recipe.load import check_change, dump, load
+from erlcli.recipe.schema import DEVICE
+from erlcli.recipe.words import found
 from erlcli.runs.jsonl import write_text
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock, is_owned, read_owner
@@ -30,6 +33,22 @@ from erlcli.runs.view import FOLLOWED_ROWS, RunView
 
 HEADER = "# Resolved: `erl train` of this file repeats the run.\n"
 PATIENCE_SECONDS = 12.0  # a learner whose supervisor was killed saves a checkpoint before it leaves
+
+
+def on_device(device: str) -> str:
+    """What --device sets, as --set would.
+
+    Raises:
+        RecipeError: there is no such device.
+    """
+    if re.fullmatch(DEVICE, device):
+        return f'train.device="{device}"'
+    raise RecipeError(
+        "--device: no such device",
+        expected="auto, cpu, cuda or cuda:N",
+        found=found(device),
+        remedy="leave it out: auto takes a GPU where there is one",
+    )
 
 
 def create(reference: str, overrides: list[str], name: str | None, run_dir: Path | None) -> RunLayout:
@@ -44,7 +63,7 @@ def create(reference: str, overrides: list[str], name: str | None, run_dir: Path
     layout = background.place(reference, name, run_dir)
     with background.making(layout):
         layout.create()
-        layout.recipe.write_text(HEADER + dump(recipe))
+        write_text(layout.recipe, HEADER + dump(recipe))
     print(f"env backend: {backend}, because {why}", file=sys.stderr)
     return layout
 
@@ -54,7 +73,7 @@ def claim(layout: RunLayout, overrides: list[str] | None = None) -> RunLock:
 
     Raises:
         OwnedError: a live process has it, and does not leave within seconds.
-        RecipeError: the changed recipe can't be used.
+        RecipeError, EnvError: see `change`.
     """
     patience = 0.0
     if is_owned(layout.lock) and not _owner_lives(layout):
@@ -62,10 +81,29 @@ def claim(layout: RunLayout, overrides: list[str] | None = None) -> RunLock:
         patience = PATIENCE_SECONDS
     lock = RunLock.acquire(layout.lock, patience)
     if overrides:
-        after = load(layout.recipe, overrides)
-        check_change(load(layout.recipe), after, f"erl train {shorten(layout.recipe)}")
-        write_text(layout.recipe, HEADER + dump(after))
+        change(layout, overrides)
     return lock
+
+
+def change(layout: RunLayout, overrides: list[str]) -> None:
+    """Change the recipe of a run that is ours; it stays as it is where its checkpoints would not fit any more.
+
+    Raises:
+        RecipeError: the changed recipe can't be used.
+        EnvError: the changed env can't be made.
+    """
+    before, after = load(layout.recipe), load(layout.recipe, overrides)
+    check_change(before, after, f"erl train {quoted(layout.recipe)}")
+    after = resolve(after, backend_of(after)[0])
+    if after.env != before.env:  # what it is like can only be told from one that is made
+        from erlcli.engine.spaces import check_resumed
+        from erlcli.envs.config import env_config
+        from erlcli.envs.vecenv import make_vec_env
+
+        made = make_vec_env(env_config(after.env, 1, 1))
+        made.close()
+        check_resumed(layout, after.env.id, made.spec)
+    write_text(layout.recipe, HEADER + dump(after))
 
 
 def _owner_lives(layout: RunLayout) -> bool:
@@ -96,7 +134,7 @@ def nothing_left(
         return True
     reason = "has used its budget" if used else f"has reached its target of {target:g}"
     print(f"{shorten(layout.root)} {reason}: nothing is left to do")
-    print(f"  train on   erl resume {shorten(layout.root)} --set train.total_steps={2 * recipe.train.total_steps}")
+    print(f"  train on   erl resume {quoted(layout.root)} --set train.total_steps={2 * recipe.train.total_steps}")
     return True
 
 
@@ -211,7 +249,7 @@ def _conclude(layout: RunLayout, outcome: Outcome, *, fresh: bool, json_output: 
 
 def closing_lines(view: RunView, state: str) -> list[str]:
     """Where everything is, and which command comes next; `state` is how the run ended."""
-    summary, root = view.summary(), shorten(view.layout.root)
+    summary, root = view.summary(), quoted(view.layout.root)
     steps = f"{count(summary['steps'])} steps in {seconds(summary['seconds'])}"
     best = summary["best_return"]
     reached = f", best return {score(best)}" if best is not None else ""
@@ -227,7 +265,7 @@ def closing_lines(view: RunView, state: str) -> list[str]:
             f"  score   erl eval {root} --episodes 100",
             f"  play    erl eval {root} {'--render' if has_display() else '--terminal'}",
             f"  ship    erl export {root} --format {onnx}",
-            f"  curve   {root}/plots/learning_curve.png",
+            f"  curve   {shorten(view.layout.plots)}/learning_curve.png",
         ]
     return lines
 
@@ -238,9 +276,9 @@ def _start(layout: RunLayout, lock: RunLock, *, wait: bool) -> subprocess.Popen[
 
 def detached_lines(layout: RunLayout) -> list[str]:
     """What to do with a run that trains in the background."""
-    root = shorten(layout.root)
+    root = quoted(layout.root)
     return [
-        f"training in the background: {root}",
+        f"training in the background: {shorten(layout.root)}",
         f"  look    erl watch {root}",
         f"  stop    erl stop {root}",
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from erlcli.cli.output import count
+from erlcli.cli.output import count, quoted
 from erlcli.cli.ps import engine_processes
 from erlcli.errors import ErlError
 from erlcli.runs.jsonl import read_json, write_json
@@ -57,7 +57,7 @@ def stop(
             print(f"{layout.root}: {view.state} at {count(view.summary()['steps'])} steps")
             print("\n".join(where_to_go_on(layout)))
     if left:
-        names = " ".join(str(layout.root) for layout in left)
+        names = " ".join(quoted(layout.root) for layout in left)
         raise ErlError(
             f"{names}: still running after {timeout:g} s",
             expected="a checkpoint within that time",
@@ -110,14 +110,14 @@ def _is_tournament(layout: RunLayout) -> bool:
 def where_to_go_on(layout: RunLayout) -> list[str]:
     """The newest checkpoint, and the command that takes it up."""
     if _is_tournament(layout):
-        return [] if _view(layout).state == "finished" else [f"  go on   erl resume {layout.root}"]
+        return [] if _view(layout).state == "finished" else [f"  go on   erl resume {quoted(layout.root)}"]
     saved = [path for path in layout.checkpoints.glob("[0-9]*") if (path / "manifest.json").exists()]
     if not saved:
         return ["  there is no checkpoint yet"]
     newest = max(saved, key=lambda path: int(path.name))
     lines = [f"  saved   {newest}"]
     if _view(layout).state != "finished":
-        lines.append(f"  go on   erl resume {layout.root}")
+        lines.append(f"  go on   erl resume {quoted(layout.root)}")
     return lines
 
 

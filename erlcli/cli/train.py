@@ -36,7 +36,7 @@ def train(
     if seed is not None:
         overrides.append(f"train.seed={seed}")
     if device is not None:
-        overrides.append(f'train.device="{device}"')
+        overrides.append(session.on_device(device))
     member = torchrun.member()
     if member is not None:
         raise typer.Exit(session.train_together(member, recipe, overrides, run_dir, json_output=json_output))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from erlcli.errors import ErlError, RecipeError
+
+if TYPE_CHECKING:
+    from erlcli.runs.layout import RunLayout
 
 RUNS = Path("runs")
 
@@ -24,10 +27,8 @@ def watch(
     by someone else or that is over; closing it changes nothing. ? shows its keys.
     """
     from erlcli.cli import dashboard
-    from erlcli.cli.session import closing_lines, detached_lines
     from erlcli.engine.child import describe_exit
     from erlcli.runs.layout import RunLayout
-    from erlcli.runs.view import FOLLOWED_ROWS, RunView
 
     path = (run or RUNS).absolute()
     _check(path, run)
@@ -41,11 +42,25 @@ def watch(
     code = dashboard.show(path, owns=False)
     layout = RunLayout(path)
     if layout.status.exists():
-        view = RunView(layout, FOLLOWED_ROWS)
-        view.refresh()
-        print("\n".join(detached_lines(layout) if view.is_live else closing_lines(view, view.state)))
+        print("\n".join(parting_lines(layout)))
     if code:
         raise ErlError(f"the dashboard {describe_exit(code)}", remedy="training was not touched by it")
+
+
+def parting_lines(layout: RunLayout) -> list[str]:
+    """What is to be known of a run or tournament once one has stopped watching it."""
+    from erlcli.cli import session, tournament
+    from erlcli.runs.view import FOLLOWED_ROWS, RunView
+    from erlcli.tournament.words import summary
+
+    view = RunView(layout, FOLLOWED_ROWS)
+    view.refresh()
+    if view.is_live:
+        return session.detached_lines(layout)
+    if not (layout.root / "journal.jsonl").exists():
+        return session.closing_lines(view, view.state)
+    row = summary(layout) | {"state": view.state, "exit_code": view.status.get("exit_code")}
+    return tournament.closing_lines(layout, row)
 
 
 def _check(path: Path, run: Path | None) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from erlcli.core.policy_ensemble import Rule, ensemble_of
-from erlcli.core.types import ActionSpace, Box, Discrete
+from erlcli.core.types import Box
 from erlcli.engine.load_policy import LoadedPolicy
+from erlcli.engine.spaces import difference
 from erlcli.errors import RecipeError
 
 CHECKPOINT = "ensemble"  # what `facts["checkpoint"]` says
@@ -80,39 +81,16 @@ def algorithms_of(loaded: LoadedPolicy) -> str:
 def check_spaces(first: LoadedPolicy, other: LoadedPolicy) -> None:
     """Refuse two policies that can't act in the same environment.
 
-    Bounds of observations may differ, as they do between backends of one environment. Those of actions may not: they
-    are the unit in which policies speak.
-
     Raises:
         RecipeError: their spaces differ.
     """
-    for what in ("obs", "action"):
-        one, another = getattr(first.spec, what), getattr(other.spec, what)
-        bounds = what == "action" and isinstance(one, Box) and isinstance(another, Box)
-        if _form(one) != _form(another) or (bounds and (one.low, one.high) != (another.low, another.high)):
-            raise RecipeError(
-                f"{other.source}: another {_WORDS[what]} space than {first.source}",
-                expected=_words(one),
-                found=_words(another),
-                remedy="members of an ensemble act in one environment: name policies of the same one",
-            )
-
-
-_WORDS = {"obs": "observation", "action": "action"}
-
-
-def _form(space: ActionSpace) -> tuple[Any, ...]:
-    names = ("shape", "dtype") if isinstance(space, Box) else ("n", "start", "nvec", "shape")
-    return type(space).__name__, *(getattr(space, name, None) for name in names)
-
-
-def _words(space: ActionSpace) -> str:
-    if isinstance(space, Box):
-        low, high = min(space.low, default=0.0), max(space.high, default=0.0)
-        return f"Box of shape {list(space.shape)}, {space.dtype}, within [{low:g}, {high:g}]"
-    if isinstance(space, Discrete):
-        return f"Discrete, {space.n} choices" + (f" from {space.start} on" if space.start else "")
-    return f"MultiDiscrete, {list(space.nvec)[:20]} choices"
+    if (found := difference(first.spec, other.spec)) is not None:
+        raise RecipeError(
+            f"{other.source}: another {found.what} space than {first.source}",
+            expected=found.one,
+            found=found.another,
+            remedy="members of an ensemble act in one environment: name policies of the same one",
+        )
 
 
 def _same_unit(loaded: Sequence[LoadedPolicy]) -> bool:

@@ -32,13 +32,13 @@ from erlcli.engine.recorder import Recorder
 from erlcli.envs.config import env_config
 from erlcli.envs.position import PositionLog
 from erlcli.recipe.load import AnyRecipe, load
-from erlcli.runs.jsonl import Appender, Row, write_json
+from erlcli.runs.jsonl import Appender, Row, read, write_json
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.text import score
-from erlcli.runs.view import Curve
+from erlcli.runs.text import plural, score
+from erlcli.runs.view import Curve, best_of
 from erlcli.runs.writer import EventLog, Heartbeat
 
-PROCESS = "evaluator"
+PROCESS, REACHED = "evaluator", "target_reached"
 RECORD_SECONDS = 10.0  # from one record to the next; the first one imports for a second, and a short run has no time
 PUT_OFF_SECONDS = 60.0  # that a full number waits, where there is always a newer snapshot
 PUT_OFF_TIMES = 5.0  # or so many times what it will take
@@ -71,12 +71,13 @@ class Evaluator:
         self.subject: Subject | None = None  # the policy as it was last evaluated
         earlier = Curve(layout.evals)
         earlier.refresh()
-        full = [row for row in earlier.rows if row["kind"] == "full"]
-        self.best = max((float(row["return_mean"]) for row in full), default=float("-inf"))
-        # A run that is trained on after it has reached its target is not to be stopped by it again.
+        full = [row for row in earlier.rows if row.get("kind") == "full"]
+        best = best_of(full)
+        self.best = float("-inf") if best is None else float(best["return_mean"])
+        # A run that is trained on after it has ended at its target is not to be stopped by it again.
         target = recipe.train.target_return
-        self.target = target if target is None or self.best < target else None
-        self.seen = max(((int(row["attempt"]), int(row["steps"])) for row in full), default=(0, -1))
+        self.target = target if target is None or ended_at(layout, full) < target else None
+        self.seen = max(((int(row.get("attempt", 0)), int(row["steps"])) for row in full), default=(0, -1))
         self.recorded = time.monotonic()
         self.put_off: Look | None = None  # the most promising one that waits for its full number
         self.put_off_since: float | None = None  # when the first one since the last full number was put off
@@ -234,12 +235,25 @@ class Evaluator:
         self.events.write("best", f"best {score(self.best)} at {row['steps']:,} steps", steps=row["steps"])
 
     def _announce(self, row: Row) -> None:
+        many = plural(row["episodes"], "episode")
         self.events.write(
-            "target_reached",
-            f"target reached: mean of {row['episodes']} episodes {score(row['return_mean'])} (target {self.target:g})",
+            REACHED,
+            f"target reached: mean of {many} {score(row['return_mean'])} (target {self.target:g})",
             steps=row["steps"],
         )
         write_json(self.layout.stop_request, {"reason": "target", "steps": row["steps"]})
+
+
+def ended_at(layout: RunLayout, full: list[Row]) -> float:
+    """The best return that a run has ended with because it was at its target then; -inf if it never has.
+
+    Args:
+        layout: the run.
+        full: its full evaluations.
+    """
+    steps = {row.get("steps") for row in read(layout.events(PROCESS)) if row.get("event") == REACHED}
+    best = best_of([row for row in full if row["steps"] in steps])
+    return float("-inf") if best is None else float(best["return_mean"])
 
 
 def main(arguments: list[str]) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from erlcli.core.collective import ALONE, Collective
+from erlcli.core.policy import VectorPolicy
 from erlcli.core.types import EnvSpec
 from erlcli.engine import build, checkpoint, compute
 from erlcli.engine.child import leave_now, on_orphaned
@@ -28,12 +29,14 @@ from erlcli.engine.memory import ReplayNeed
 from erlcli.engine.requests import Requests
 from erlcli.engine.samplers import InlineSampler, Sampler
 from erlcli.engine.shared_sampler import SharedSampler
+from erlcli.engine.spaces import check_resumed
 from erlcli.envs.config import env_config
 from erlcli.envs.position import PositionLog
 from erlcli.errors import ErlError, PeerLostError
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs.jsonl import Row, read_json, write_json
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.text import plural
 from erlcli.runs.writer import EventLog, Heartbeat
 
 ORPHAN_GRACE_SECONDS = 8.0  # for a last checkpoint after the supervisor is gone
@@ -165,6 +168,7 @@ def assemble(
         loop = Loop(layout, recipe, algorithm, sampler, beat, events, stop, attempt, collective)
         loop.device = device
         if collective.leads:
+            check_resumed(layout, recipe.env.id, spec)
             _write_spec(layout, spec)
             _restore(layout, loop, events)
         loop.share()
@@ -178,17 +182,19 @@ def assemble(
 
 def _tell(loop: Loop, spec: EnvSpec, device: torch.device) -> None:
     """Events that say how the run is trained."""
-    recipe, engine, events = loop.recipe, loop.recipe.engine, loop.events
-    where = f"{engine.workers} workers" if engine.workers else "one process"
+    recipe, engine, events, policy = loop.recipe, loop.recipe.engine, loop.events, loop.algorithm.policy
+    where = plural(engine.workers, "worker") if engine.workers else "one process"
     if engine.learners > 1:
         where = f"{engine.learners} learners, {where} each"
-    if (need := ReplayNeed.of(recipe, spec, loop.algorithm.policy, device)) is not None:
+    if (need := ReplayNeed.of(recipe, spec, policy, device)) is not None:
         events.write("replay", f"replay of {need}", steps=loop.counters.steps)
-    threads_used = torch.get_num_threads()
+    if recipe.normalize.obs and isinstance(policy, VectorPolicy) and policy.normalizer is None:
+        message = "normalize.obs does nothing here: images alone are observed, and scaled by network.pixel_max"
+        events.write("normalize", message, level="warning", steps=loop.counters.steps)
     events.write(
         "started",
         f"{recipe.env.num_envs} x {recipe.env.id.rpartition('/')[2]} ({recipe.env.backend}), {where}, {device}, "
-        f"{threads_used} thread{'s' * (threads_used > 1)}",
+        + plural(torch.get_num_threads(), "thread"),
         steps=loop.counters.steps,
     )
 

@@ -22,6 +22,7 @@ from erlcli.engine import build, checkpoint
 from erlcli.errors import DamagedError, RecipeError
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.text import quoted
 
 BEST, LAST = "best", "last"
 _TRIES = 5  # of reading `best` while a live evaluator moves it on
@@ -163,14 +164,14 @@ def _spec(layout: RunLayout) -> EnvSpec:
             f"{layout.spec}: missing",
             expected="the env's spaces, which training writes when it starts",
             found="no such file",
-            remedy=f"erl resume {layout.root} writes it anew",
+            remedy=f"erl resume {quoted(layout.root)} writes it anew",
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedError(
             f"{layout.spec}: can't be read",
             expected="the env's spaces as JSON",
             found=f"{type(error).__name__}: {error}",
-            remedy=f"erl resume {layout.root} writes it anew",
+            remedy=f"erl resume {quoted(layout.root)} writes it anew",
         ) from None
 
 
@@ -212,7 +213,7 @@ def _missing(layout: RunLayout, which: str, message: str, expected: str) -> Reci
     elif there:
         remedy = "--checkpoint with one of those"
     else:
-        remedy = f"train it first: erl resume {layout.root}"
+        remedy = f"train it first: erl resume {quoted(layout.root)}"
     return RecipeError(message, expected=expected, found=_listing(there), remedy=remedy)
 
 
@@ -231,7 +232,7 @@ def _remedy(layout: RunLayout, damaged: Path) -> str:
         whole.append(name)
     if whole:
         return f"--checkpoint {whole[0]}" + (f" ({', '.join(whole)} are whole)" if len(whole) > 1 else " is whole")
-    return f"erl resume {layout.root}, or restore it from a backup"
+    return f"erl resume {quoted(layout.root)}, or restore it from a backup"
 
 
 def available(layout: RunLayout) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from erlcli.engine.groups import Group, by_recipe, env_name, labels
 from erlcli.errors import RecipeError
+from erlcli.runs.curve import is_number
 from erlcli.runs.text import score
 from erlcli.runs.view import Curve, RunView
 
@@ -83,7 +85,7 @@ def metric_names(views: Sequence[RunView]) -> list[str]:
     names: set[str] = set()
     for prefix, curve in _curves(views):
         for row in curve.rows:
-            names |= {prefix + key for key, value in row.items() if _is_number(value)}
+            names |= {prefix + key for key, value in row.items() if is_number(value)}
     return sorted(name for name in names if name.removeprefix("eval/") not in NO_METRICS)
 
 
@@ -91,23 +93,19 @@ def _curves(views: Sequence[RunView]) -> list[tuple[str, Curve]]:
     return [pair for view in views for pair in (("", view.metrics), ("eval/", view.evals))]
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def line_of(view: RunView, metric: str, options: Options) -> Line | None:
     """A run's curve of a metric; None where it has no such number."""
     evaluated = metric.startswith("eval/")
     name, curve = metric.removeprefix("eval/"), view.evals if evaluated else view.metrics
     across = "steps" if options.x == "steps" else "time/seconds"
-    rows = [row for row in curve.rows if _is_number(row.get(name)) and _is_number(row.get(across))]
+    rows = [row for row in curve.rows if is_number(row.get(name)) and is_number(row.get(across))]
     if not rows:
         return None
     x, y = (np.asarray([row[key] for row in rows], dtype=np.float64) for key in (across, name))
     if not evaluated:
         return Line(x, smoothed(y, options.smooth))
     bands = [row.get(name.removesuffix("_mean") + "_ci") for row in rows]
-    if not all(isinstance(band, list) and len(band) == 2 and all(map(_is_number, band)) for band in bands):
+    if not all(isinstance(band, list) and len(band) == 2 and all(map(is_number, band)) for band in bands):
         return Line(x, y)
     low, high = np.asarray(bands, dtype=np.float64).T
     return Line(x, y, low, high)
@@ -225,13 +223,17 @@ def canvas(inches: tuple[float, float] = (8, 4.5)) -> Iterator[Any]:
 def save_figure(figure: Any, path: Path) -> None:  # noqa: ANN401 - matplotlib's Figure
     """Write a PNG or SVG file, replaced atomically.
 
+    Characters that matplotlib's font lacks are boxes in a PNG, without a word about each.
+
     Raises:
         OSError: the file can't be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
-        figure.savefig(temporary, dpi=150)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"Glyph .* missing from")
+            figure.savefig(temporary, dpi=150)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -300,7 +302,7 @@ def draw_series(axes: Any, series: Series, color: str, dash: str, unit: float, *
 
 def draw_targets(axes: Any, targets: Sequence[Any]) -> None:  # noqa: ANN401 - matplotlib's Axes
     """Dashed lines at the returns that were to be reached; what is no number is passed over."""
-    for target in sorted({float(target) for target in targets if _is_number(target)}):
+    for target in sorted({float(target) for target in targets if is_number(target)}):
         axes.axhline(target, color="0.45", linestyle=(0, (5, 4)), linewidth=1, zorder=1)
         axes.annotate(
             f"target {target:g}", (0.01, target), xycoords=axes.get_yaxis_transform(), xytext=(0, 3),
@@ -311,7 +313,7 @@ def draw_targets(axes: Any, targets: Sequence[Any]) -> None:  # noqa: ANN401 - m
 def _mark_best(axes: Any, view: RunView, options: Options, unit: float) -> None:  # noqa: ANN401
     best = view.best
     across = "steps" if options.x == "steps" else "time/seconds"
-    if best is None or not _is_number(best.get(across)):
+    if best is None or not is_number(best.get(across)):
         return
     x, y = best[across] / unit, best["return_mean"]
     axes.plot([x], [y], "o", color=COLORS[0], markersize=6, markeredgecolor="white", zorder=5)

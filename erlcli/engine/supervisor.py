@@ -13,7 +13,7 @@ from pathlib import Path
 
 from erlcli.engine import forks
 from erlcli.engine.child import Child
-from erlcli.engine.failures import Watch, died, hung, reported, silent, tail_of
+from erlcli.engine.failures import Watch, died, hung, point_to_traceback, reported, silent, tail_of
 from erlcli.engine.gpu import GpuMonitor
 from erlcli.engine.learners import Departure, Learners
 from erlcli.engine.member import Member
@@ -25,7 +25,8 @@ from erlcli.runs import control
 from erlcli.runs.jsonl import read_json, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock
-from erlcli.runs.view import Curve
+from erlcli.runs.text import quoted
+from erlcli.runs.view import Curve, best_of
 from erlcli.runs.writer import EventLog
 
 TICK_SECONDS = 0.05
@@ -102,6 +103,7 @@ class Supervisor:
             gpus.close()
             self._refuse_late()
         if outcome.error is not None:
+            point_to_traceback(outcome.error, self.layout)
             write_json(self.layout.error(PROCESS), outcome.error.to_json())
         self._write_status(outcome.state, outcome.exit_code, outcome.error)
         tick()
@@ -242,9 +244,9 @@ class Supervisor:
                 f"{name} has lost the other learners",
                 expected="learners that live as long as the run",
                 found=tail_of(self.layout.output(name)),
-                remedy=f"the last checkpoint is kept: erl resume {self.layout.root}",
+                remedy=f"the last checkpoint is kept: erl resume {quoted(self.layout.root)}",
             )
-        error = died(name, code, self.layout, f"the last checkpoint is kept: erl resume {self.layout.root}")
+        error = died(name, code, self.layout, f"the last checkpoint is kept: erl resume {quoted(self.layout.root)}")
         # Nothing but env code leaves the process by itself; for a signal, what it was at has to tell.
         if code >= 0 or str(row.get("phase", "starting")).startswith("env"):
             return error
@@ -293,9 +295,8 @@ class Supervisor:
         target = self.recipe.train.target_return
         curve = Curve(self.layout.evals)
         curve.refresh()
-        return target is not None and any(
-            row["kind"] == "full" and float(row["return_mean"]) >= target for row in curve.rows
-        )
+        best = best_of(curve.rows)
+        return target is not None and best is not None and bool(best["return_mean"] >= target)
 
     def _write_status(self, state: str, code: int | None = None, error: ErlError | None = None) -> None:
         """At most once a second, unless the state changes."""
@@ -329,7 +330,7 @@ def outcome_of(layout: RunLayout, exit_code: int, owner: str = PROCESS) -> Outco
         last_words = tail_of(layout.output(owner)) or "no last words"
         error = reported(owner, layout) or ErlError(f"the {owner} failed", found=last_words)
     else:
-        error = died(owner, exit_code, layout, f"the last checkpoint is kept: erl resume {layout.root}")
+        error = died(owner, exit_code, layout, f"the last checkpoint is kept: erl resume {quoted(layout.root)}")
         return Outcome(1, "failed", ErlError(error.message, found=error.found, remedy=error.remedy))
     return Outcome(exit_code, str((read_json(layout.status) or {}).get("state", "failed")), error)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from erlcli.engine.failures import Interrupted
 from erlcli.envs.config import EnvConfig
 from erlcli.envs.single import make_env
-from erlcli.errors import EnvError, ErlError, RecipeError
+from erlcli.errors import EnvError, ErlError, RecipeError, unwritable
 
 Frame = NDArray[np.uint8]  # (height, width, 3)
 
@@ -94,9 +94,7 @@ def check_video_path(path: Path) -> None:
         path.parent.mkdir(exist_ok=True)  # one level, such as a run's videos/; more would be a mistyped path
         probe.touch()
     except OSError as error:
-        raise RecipeError(
-            f"--video {path}: can't be written", expected="a writable place", found=str(error), remedy="another path"
-        ) from None
+        raise unwritable(f"--video {path}", error, expected="a writable place", remedy="another path") from None
     finally:
         if path.parent.is_dir():
             probe.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from erlcli.engine.load_policy import LoadedPolicy
-from erlcli.errors import ErlError, RecipeError
+from erlcli.errors import ErlError, RecipeError, unwritable
 from erlcli.export import parity
 from erlcli.export.formats import Format
 from erlcli.export.greedy import GreedyPolicy, Port, facts, inputs, outputs
@@ -125,11 +125,8 @@ def _folder_beside(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
     except OSError as error:
-        raise RecipeError(
-            f"--out {path}: can't be written: {error.strerror}",
-            expected="a file in a writable folder with free space",
-            found=str(error.filename or path.parent),
-            remedy="another --out",
+        raise unwritable(
+            f"--out {path}", error, expected="a file in a writable folder", remedy="another --out"
         ) from None
     try:
         yield folder

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from erlcli.errors import RecipeError
 from erlcli.recipe.json_schema import Node, choices, describe, kinds, schema_of
-from erlcli.recipe.words import dotted, found, nearest, wrap
+from erlcli.recipe.words import dotted, found, nearest, quote, shorten, wrap
 
 Path = tuple[int | str, ...]
 _CONTAINERS = ("array", "object")
@@ -197,11 +197,12 @@ def _remedy(node: Node, value: Any) -> str | None:  # noqa: ANN401
         if taken & {"integer", "number"} and _is_number(plain):
             return f"write {plain} without quotes"
         close = nearest(value, choices(node))
-        return f"did you mean {close}?" if close else None
+        if close:
+            return f"did you mean {close}?"
     if isinstance(value, float) and value.is_integer() and "integer" in taken and "number" not in taken:
         return f"write {int(value)}" if abs(value) < 2**53 else None
     if "array" in taken and "object" not in taken and not isinstance(value, list):
-        return "put it in brackets: [...]"
+        return f"put it in brackets: [{shorten(quote(value)) if isinstance(value, str) else '...'}]"
     return None
 
 

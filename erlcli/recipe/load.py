@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from erlcli.recipe.json_schema import schema_of
 from erlcli.recipe.schema import Recipe
 from erlcli.recipe.shipped import find
 from erlcli.recipe.tables import MAX_BYTES, MAX_DEPTH, merge, read_toml
-from erlcli.recipe.words import found, nearest, wrap
+from erlcli.recipe.words import NEXT_LINE, found, inline, nearest, shorten, wrap
 
 __all__ = [
     "MAX_BYTES",
@@ -51,14 +52,22 @@ def load(reference: str | Path, overrides: list[str] | None = None) -> AnyRecipe
     """
     path = find(reference)
     data = anchored(read_toml(path), path.parent)
-    if overrides:
-        data = anchored(merge(data, overrides), Path.cwd())
     if "tournament" in data:
         raise RecipeError(
             f"{reference}: [tournament]: a recipe of a whole population",
             expected="a recipe of one run",
             found="a section [tournament]",
-            remedy=f"erl tournament {reference}; of one that was run, champion/ and members/ID/ are runs",
+            remedy=f"erl tournament {shlex.quote(str(reference))};{NEXT_LINE}"
+            "of one that was run, champion/ and members/ID/ are runs",
+        )
+    if overrides:
+        data = anchored(merge(data, overrides), Path.cwd())
+    if "tournament" in data:
+        raise RecipeError(
+            f"--set tournament...: {reference} is a recipe of one run",
+            expected=wrap("keys of " + ", ".join(f"[{name}]" for name in schema_of(AnyRecipe)["properties"])),
+            found="a key of [tournament]",
+            remedy="leave it out, or take a recipe with a section [tournament]",
         )
     return validate(data, str(reference))
 
@@ -254,14 +263,18 @@ def check_change(before: AnyRecipe, after: AnyRecipe, command: str) -> None:
     for section in ("env", "algorithm", "network", "normalize"):
         one, another = getattr(before, section), getattr(after, section)
         for key in one.fixed:
-            old, new = getattr(one, key), getattr(another, key, None)
-            if old != new:
+            if getattr(one, key) != getattr(another, key, None):
+                old, new = (side.model_dump(include={key}, exclude_none=True).get(key) for side in (one, another))
                 raise RecipeError(
                     f"--set {section}.{key}: can't change any more",
-                    expected=f"{old!r}, which its checkpoints are made for",
-                    found=repr(new),
+                    expected=wrap(f"{_toml(old)}, which its checkpoints are made for"),
+                    found=wrap(_toml(new)),
                     remedy=f"{command} --set {section}.{key}=... starts a new run",
                 )
+
+
+def _toml(value: Any) -> str:  # noqa: ANN401 - any TOML value
+    return "unset" if value is None else shorten(inline(value))
 
 
 def dump(recipe: AnyRecipe) -> str:

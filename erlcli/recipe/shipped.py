@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def find(reference: str | Path) -> Path:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     remedy = f"did you mean {close[0]}?" if close else "erl recipes lists the shipped ones"
     if kind == "a folder" and (path / "recipe.toml").is_file():
-        remedy = f"that is a run: erl resume {path}, or {path / 'recipe.toml'} for its recipe"
+        remedy = f"that is a run: erl resume {shlex.quote(str(path))}, or {path / 'recipe.toml'} for its recipe"
     shown = shorten(printable(str(reference)), 200) if str(reference) else "no name"
     raise RecipeError(
         f"{shown}: no such recipe",

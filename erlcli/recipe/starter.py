@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from erlcli.algorithms import registry
 from erlcli.errors import RecipeError
 from erlcli.recipe.json_schema import Node, describe, schema_of
@@ -17,7 +15,7 @@ from erlcli.recipe.load import anchored, read_toml, validate
 from erlcli.recipe.schema import Recipe
 from erlcli.recipe.shipped import find
 from erlcli.recipe.tournament import SECTION, TournamentSection, check_tournament
-from erlcli.recipe.words import nearest, wrap
+from erlcli.recipe.words import inline, key_of, nearest, wrap
 
 SCHEMA_NAME = "recipe.schema.json"
 DEFAULTS: dict[str, Any] = {
@@ -134,7 +132,7 @@ def _section(name: str, node: Node, values: dict[str, Any], purpose: str) -> lis
     lines = [*_comment(purpose), f"[{name}]"]
     inner: list[str] = []  # TOML wants tables after the plain keys
     if "properties" not in node:  # any key goes
-        lines += [f"{_key(key)} = {inline(value)}" for key, value in values.items()]
+        lines += [f"{key_of(key)} = {inline(value)}" for key, value in values.items()]
     for key, field in node.get("properties", {}).items():
         description, limits = field.get("description", ""), _range(field)
         if _wants_section(key, field, values):
@@ -169,19 +167,3 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(
         text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
     )
-
-
-def inline(value: Any) -> str:  # noqa: ANN401 - any TOML value
-    """A value as TOML on one line, tables as `{ key = value }`."""
-    if isinstance(value, dict):
-        pairs = ", ".join(f"{_key(key)} = {inline(item)}" for key, item in value.items())
-        return f"{{ {pairs} }}" if pairs else "{}"
-    if isinstance(value, list):
-        return f"[{', '.join(inline(item) for item in value)}]"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
-        return f"{value:_}"
-    return tomli_w.dumps({"v": value}).removeprefix("v = ").rstrip("\n")
-
-
-def _key(key: str) -> str:
-    return tomli_w.dumps({key: 0}).removesuffix(" = 0\n")

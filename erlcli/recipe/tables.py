@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tomli
 
 from erlcli.errors import RecipeError
-from erlcli.recipe.words import dotted, found, printable, shorten
+from erlcli.recipe.words import dotted, found, printable, shorten, wrap
 
 MAX_BYTES = 1 << 20  # a recipe is a page of text; anything larger is a mistake or an attack
+LONGEST_SLIP = 30  # of a value that is printed as it should have been
 MAX_DEPTH = 16  # brackets within brackets, or dots in a key: tomli recurses into one and is quadratic in the other
 
 # Strings and comments (each in one match, closed or not, so that scanning stays linear), then what nests.
@@ -28,6 +31,16 @@ _REMEDIES = (
     (r"Illegal character|Unterminated|Unescaped|in a string", "close the quotes; write a backslash twice"),
     (r"Unclosed|Expected '\]'", "close the bracket"),
     (r"newline or end of document", "one key = value a line"),
+)
+_THOUSANDS = r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})*,0[0-9]{2}(,[0-9]{3})*"  # any other might be a list
+_NUMBER = r"[-+]?[0-9][0-9_]*(?:\.[0-9]+)?"
+# Slips with lists and numbers: how they look, what is wrong, and how the value is written instead.
+_SLIPS: tuple[tuple[str, str, Callable[[re.Match[str]], str]], ...] = (
+    (r"[-+]?0+,[0-9]+", "a number has a decimal point", lambda m: m[0].replace(",", ".")),
+    (r"([-+]?)0+([0-9]+)", "a number has no leading zeros", lambda m: m[1] + (m[2].lstrip("0") or "0")),
+    (_THOUSANDS, "no commas in numbers", lambda m: m[0].replace(",", "_")),
+    (rf"{_NUMBER}(, ?{_NUMBER})+", "a list is put in brackets", lambda m: f"[{m[0]}]"),
+    (r"\[[^\[\]{}]*", "close the bracket", lambda m: f"{m[0]}]"),
 )
 _ASSIGNMENT = "dotted.key=value, e.g. algorithm.learning_rate=1e-4"
 
@@ -132,6 +145,7 @@ def _syntax_error(message: str, text: str, source: str) -> RecipeError:
     else:
         number, column = len(lines), len(lines[-1]) + 1
     line = lines[min(number, len(lines)) - 1]
+    slip = _slip(line.partition("=")[2].partition("#")[0])
     if len(line.strip()) > 60 and column > 40:  # show the part that matters of a long line
         line = "..." + line[column - 30 :]
     remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, message)), None)
@@ -139,7 +153,7 @@ def _syntax_error(message: str, text: str, source: str) -> RecipeError:
         f"{source}: line {number}, column {column}: {printable(what)}",
         expected="TOML: key = value lines under [section] headers",
         found=shorten(printable(line.strip())) or "the end of the file",
-        remedy=remedy or "erl recipes show cartpole_ppo prints a recipe to compare with",
+        remedy=(": ".join(slip) if slip else remedy) or "erl recipes show cartpole_ppo prints a recipe to compare with",
     )
 
 
@@ -153,11 +167,12 @@ def merge(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
         key, equals, value = override.partition("=")
         path = _key_path(key.strip()) if equals else None
         if path is None:
+            part = re.fullmatch(r"([A-Za-z0-9_.-]+)\[[0-9]+\].*", key.strip()) if equals else None
             raise RecipeError(
                 f"--set {shorten(printable(override))}: not an assignment",
                 expected=_ASSIGNMENT,
                 found="no = sign" if not equals else f"the key {shorten(printable(key.strip())) or 'is empty'}",
-                remedy="give --set once for each key",
+                remedy=f"set the list as a whole: --set '{part[1]}=[...]'" if part else "give --set once for each key",
             )
         data = _assign(data, path, _value(path, value.strip()), path)
     return data
@@ -189,12 +204,24 @@ def _value(path: list[str], text: str) -> Any:  # noqa: ANN401 - any TOML value
     except RecipeError:
         if re.fullmatch(r"[A-Za-z_./~][^\s\"'\[\]{},=#]*", text):  # a shell has eaten the quotes of a plain word
             return text
+    slip = _slip(text)
+    meant = f"{slip[0]}: --set {shlex.quote(f'{key}={slip[1]}')}" if slip else None
     raise RecipeError(
         f"--set {key}: not a TOML value",
         expected='a number, true, false, "text", a [list] or a {table}',
         found=shorten(printable(text)) or "nothing after the = sign",
-        remedy=f"quote text twice: --set '{key}=\"text\"'",
+        remedy=wrap(meant or f"quote text twice: --set '{key}=\"text\"'"),
     )
+
+
+def _slip(text: str) -> tuple[str, str] | None:
+    """What is wrong with a value that is no TOML, and how it is written, where it shows what was meant."""
+    text = text.strip()
+    for pattern, wrong, right in _SLIPS if len(text) <= LONGEST_SLIP else ():
+        match = re.fullmatch(pattern, text)
+        if match:
+            return wrong, printable(right(match))
+    return None
 
 
 def _assign(data: dict[str, Any], rest: list[str], value: Any, path: list[str]) -> dict[str, Any]:  # noqa: ANN401

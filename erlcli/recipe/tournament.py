@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,7 +223,7 @@ def check_tournament(data: dict[str, Any], source: str) -> TournamentRecipe:
             f"{source}: [tournament]: missing",
             expected=wrap("a section [tournament], with [tournament.slice] and [tournament.search]"),
             found="a recipe of one run",
-            remedy=f"add it, or train one run: erl train {source}",
+            remedy=f"add it, or train one run: erl train {shlex.quote(source)}",
         )
     own = {SECTION: data[SECTION]}
     check_numbers(own, source)

@@ -9,9 +9,12 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import tomli_w
+
 WIDTH = 80
 LABEL_WIDTH = 12  # "  expected: ", which every continuation line is indented by
 LONGEST_VALUE = 60
+NEXT_LINE = "\n" + " " * LABEL_WIDTH
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 # What other tools call a key, where the spelling is too far from ours to be found by likeness.
@@ -20,9 +23,7 @@ ALIASES = {"lr": "learning_rate", "n_steps": "rollout_length", "horizon": "rollo
 
 def wrap(text: str) -> str:
     """`text` broken so that it fits behind a label of an error message."""
-    return f"\n{' ' * LABEL_WIDTH}".join(
-        textwrap.wrap(text, WIDTH - LABEL_WIDTH, break_long_words=False, break_on_hyphens=False)
-    )
+    return NEXT_LINE.join(textwrap.wrap(text, WIDTH - LABEL_WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
 def printable(text: str) -> str:
@@ -67,6 +68,23 @@ def found(value: Any) -> str:  # noqa: ANN401 - any TOML value
         keys = shorten(", ".join(dotted([key]) for key in value), LONGEST_VALUE - 10)
         return f"a table with {keys}" if value else "an empty table"
     return f"{value} (a {type(value).__name__})"
+
+
+def inline(value: Any) -> str:  # noqa: ANN401 - any TOML value
+    """A value as TOML on one line, tables as `{ key = value }`."""
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{key_of(key)} = {inline(item)}" for key, item in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(inline(item) for item in value)}]"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
+        return f"{value:_}"
+    return tomli_w.dumps({"v": value}).removeprefix("v = ").rstrip("\n")
+
+
+def key_of(key: str) -> str:
+    """A key as TOML, in quotes where it needs them."""
+    return tomli_w.dumps({key: 0}).removesuffix(" = 0\n")
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:

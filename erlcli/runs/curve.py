@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import sys
 from pathlib import Path
 from typing import TypeGuard
 
@@ -98,8 +99,8 @@ class Curve:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a row's value can be drawn; a NaN is text in a row."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether a row's value can be drawn; a NaN is text in a row, and 1e999 is JSON, but infinite."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _steps(row: Row) -> int:

@@ -145,7 +145,7 @@ def write_text(path: Path, text: str, *, sync: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w") as file:
+        with temporary.open("w", encoding="utf-8") as file:
             file.write(text)
             if sync:
                 file.flush()

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from erlcli.errors import OwnedError, RecipeError
+from erlcli.runs.text import quoted
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)  # of file systems without flock
 PROBE_SECONDS = 0.1  # `is_owned` holds the lock for an instant; whoever wants it must not take that for an owner
@@ -54,7 +55,7 @@ class RunLock:
                         f"{path.parent}: the run is owned by a live process",
                         expected="a run that nobody trains",
                         found=f"process {owner.get('pid', '?')} on {owner.get('host', '?')}",
-                        remedy=f"erl stop {path.parent}, or wait until it has left",
+                        remedy=f"erl stop {quoted(path.parent)}, or wait until it has left",
                     ) from None
                 time.sleep(0.01)
             except OSError as error:

@@ -213,14 +213,24 @@ class RunView:
             "state": self.state,
             "exit_code": self.status.get("exit_code"),
             "steps": self.steps,
-            "total_steps": self.status.get("total_steps"),
-            "target_return": self.status.get("target_return"),
+            "total_steps": self.total_steps,
+            "target_return": self.target,
             "target_reached": self.status.get("target_reached", False),
-            "seconds": self.status.get("seconds"),
+            "seconds": _number(self.status, "seconds"),
             "best_return": best["return_mean"] if best else None,
             "best_steps": best["steps"] if best else None,
-            "age_seconds": round(time.time() - float(self.status.get("time", time.time())), 1),
+            "age_seconds": round(max(time.time() - self._heard(), 0.0), 1),  # clocks of two machines differ
         }
+
+    def _heard(self) -> float:
+        """When it was last heard of, in seconds since the epoch: at the latest when it was made."""
+        heard = _number(self.status, "time")
+        if heard is not None:
+            return heard
+        try:
+            return self.layout.recipe.stat().st_mtime
+        except OSError:
+            return time.time()
 
 
 def state_of(status: Row, owned: bool) -> str:

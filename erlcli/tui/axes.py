@@ -55,7 +55,7 @@ def _multiples(low: float, high: float, step: float) -> list[float]:
 
 
 def labels(values: list[float]) -> list[str]:
-    """Tick values as text, all with as many digits as tell them apart: `0.0005`, `-100`, `1.5M`."""
+    """Tick values as text, all with as many digits as tell them apart: `0.0005`, `-100`, `1.5M`; one alone in full."""
     if not values:
         return []
     largest = max(map(abs, values))
@@ -63,7 +63,10 @@ def labels(values: list[float]) -> list[str]:
     unit, suffix = next(((unit, suffix) for unit, suffix in _UNITS if largest >= max(unit, 1e4)), (1.0, ""))
     if step <= 0 or largest < 1e-4:
         return [short(value) for value in values]
-    digits = max(0, -math.floor(math.log10(step / unit) + 1e-9))
+    if len(values) == 1:
+        digits = next((d for d in range(9) if math.isclose(round(largest / unit, d), largest / unit)), 9)
+    else:
+        digits = max(0, -math.floor(math.log10(step / unit) + 1e-9))
     return [f"{value / unit:.{digits}f}{suffix}" if value else "0" for value in values]
 
 
@@ -75,7 +78,8 @@ def clock_labels(values: list[float]) -> list[str]:
     if not values:
         return []
     largest = max(map(abs, values))
-    step = min((b - a for a, b in pairwise(values)), default=largest)
+    alone = next((unit for unit in (86400.0, 60.0, 1.0) if largest % unit == 0), 0.0)  # what tells a single tick
+    step = min((b - a for a, b in pairwise(values)), default=alone)
     if step >= 86400:
         return [f"{value / 86400:.0f}d" for value in values]
     if largest >= 3600 and step < 60:

@@ -14,6 +14,7 @@ import numpy as np
 
 from erlcli.runs.curve import is_number
 from erlcli.runs.jsonl import Row
+from erlcli.runs.text import quoted
 from erlcli.runs.view import LIVE, RunView
 from erlcli.tui.curves import Columns, number
 from erlcli.tui.output import Output, entries
@@ -187,7 +188,7 @@ def near(path: Path) -> str:
 def best(view: RunView) -> BestFacts:
     """The best evaluation and what to do with it."""
     row = view.best
-    root = near(view.layout.root)
+    root = quoted(near(view.layout.root))
     commands = []
     if view.state not in (*LIVE, "finished"):
         commands.append(f"erl resume {root}")

@@ -33,6 +33,7 @@ class Series:
         high: (P,) upper edge.
         points: whether every point gets a marker, as for evaluations.
         noisy: whether it may be smoothed.
+        text: its one value in the legend, where the number that it is drawn at says it badly; None for the number.
     """
 
     name: str
@@ -43,11 +44,13 @@ class Series:
     high: Floats | None = None
     points: bool = False
     noisy: bool = False
+    text: str | None = None
 
     def same(self, other: Series) -> bool:
         """Whether it looks the same."""
         return (
-            (self.name, self.color, self.points, self.noisy) == (other.name, other.color, other.points, other.noisy)
+            (self.name, self.color, self.points, self.noisy, self.text)
+            == (other.name, other.color, other.points, other.noisy, other.text)
             and _equal(self.x, other.x)
             and _equal(self.y, other.y)
             and _equal(self.low, other.low)

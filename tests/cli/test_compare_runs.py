@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from erlcli.cli.compare import compare
 from erlcli.cli.compare_runs import shorten
-from erlcli.errors import RecipeError
+from erlcli.errors import ErlError, RecipeError
 from erlcli.runs.layout import RunLayout
 
 app = typer.Typer()
@@ -113,6 +115,16 @@ def test_runs_without_an_evaluation_are_named_and_left_out(runs: Path) -> None:
     assert first.name not in result.stdout
     (second / "evals.jsonl").unlink()
     assert "none of the runs" in error_of(first, second).message
+
+
+def test_a_full_disk_is_said_as_such(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*paths: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    error = call(next(runs.iterdir())).exception
+    assert isinstance(error, ErlError)
+    assert (error.exit_code, error.found) == (1, "no space left on device")
 
 
 def test_what_is_refused(runs: Path) -> None:

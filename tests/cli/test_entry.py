@@ -1,5 +1,7 @@
 """What happens before there is a command."""
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -30,3 +32,10 @@ def test_pytorch_is_imported_ahead_for_commands_that_train(line, trains, monkeyp
     monkeypatch.setattr(sys, "argv", ["erl", *line.split()])
     entry.main()
     assert called == ["prepare", "main"][not trains :]
+
+
+def test_a_terminal_without_utf_8_gets_question_marks():
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-m", "erlcli", "recipes"], env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert b"LunarLanderContin?" in done.stdout

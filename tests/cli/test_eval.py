@@ -194,6 +194,18 @@ def test_checkpoints_are_chosen(make_run: Callable[..., RunLayout]) -> None:
     assert "55" in error.message
 
 
+def test_options_without_effect_are_refused(make_run: Callable[..., RunLayout]) -> None:
+    layout = make_run()
+    for which in ("last", "best"):
+        inside = RunLayout(layout.checkpoints / "best-000000000640")
+        error = error_of(call(inside, "--checkpoint", which))
+        assert error.exit_code == 2
+        assert f"--checkpoint {which}: what is named leaves no choice" in error.message
+    error = error_of(call(layout, "--video-episodes", 3))
+    assert error.exit_code == 2
+    assert "--video-episodes 3: there is no film" in error.message
+
+
 def test_ctrl_c_ends_it_with_what_is_over(make_run: Callable[..., RunLayout]) -> None:
     played = lengths(1, 20)
     layout = make_run(kwargs=f"interrupt_at = {sum(played[:3]) + 1}")

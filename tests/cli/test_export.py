@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def test_report_names_file_error_and_use_and_nothing_else_is_printed(
     assert "from     checkpoint best, 12.8k steps, return 481.2" in lines
     assert any(line.startswith("parity   largest error ") and line.endswith("0 actions differ") for line in lines)
     assert any("over 1,000 observations" in line for line in lines)
-    assert "input    obs: float32 (batch, 4), as the env gives it" in lines
+    assert "input    obs: float32 (batch, 4), as the env gives it, cast to float32" in lines
     assert "output   action: int64 (batch), as the env takes it" in lines
     assert lines[-4] == "use it"
     assert all(len(line) <= 80 for line in lines)
@@ -103,13 +104,32 @@ def test_report_names_the_parts_of_a_dict(
     monkeypatch.chdir(tmp_path)
     export([Path("run")], checkpoint="last")
     lines = capfd.readouterr().out.splitlines()
-    place = lines.index("input    where: float32 (batch, 4), as the env gives it")
+    place = lines.index("input    where: float32 (batch, 4), as the env gives it, cast to float32")
     assert lines[place + 1 : place + 3] == [
         "         view: uint8 (batch, 7, 7, 3)",
         "         parts by their names: choices as one-hot vectors",
     ]
-    assert '{"where": where, "view": view}' in lines[-1]
+    assert '{"where": where.astype("float32"), "view": view}' in lines[-1]
     assert (layout.root / "export" / "policy.onnx").is_file()
+
+
+def test_report_says_what_is_done_to_choices(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_json(RunLayout(run).spec, replace(SPEC, flattened=True).to_json())
+    export([run], checkpoint="last")
+    lines = capfd.readouterr().out.splitlines()
+    place = lines.index("input    obs: float32 (batch, 4), after flattening, cast to float32")
+    assert lines[place + 1] == "         flattening: gymnasium.spaces.flatten, choices as one-hot vectors"
+    assert "  obs = numpy.array([flatten(env.observation_space, x) for x in obs])" in lines
+    assert all(len(line) <= 80 for line in lines if not line.startswith(("exported", "  policy")))
+
+
+def test_wrappers_are_counted(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    layout = RunLayout(run)
+    wrapper = "gymnasium.wrappers:RecordEpisodeStatistics"
+    for wrappers, said in (([wrapper], "1 wrapper"), ([wrapper] * 2, "2 wrappers")):
+        layout.recipe.write_text(dump(load(layout.recipe, [f"env.wrappers={json.dumps(wrappers)}"])))
+        export([run], checkpoint="last")
+        assert f"float32 (batch, 4), after its {said}, cast to float32" in capfd.readouterr().out
 
 
 def test_json_is_one_value_and_all_there_is(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -157,6 +177,23 @@ def test_no_run_is_exit_2(tmp_path: Path) -> None:
         error = refused(path)
         assert isinstance(error, RecipeError)
         assert error.message == f"{path}: not a run directory"
+
+
+def test_sigterm_leaves_nothing_half_made(run: Path) -> None:
+    code = (
+        "import os, signal; from erlcli.export import exporter; from erlcli.cli.app import app\n"
+        "exporter.parity.check = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        f"app(['export', {str(run)!r}, '--checkpoint', 'last', '--format', 'torch'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (130, ""), done.stderr
+    assert list((run / "export").iterdir()) == []
+
+
+def test_a_checkpoint_that_is_named_is_not_chosen_again(run: Path) -> None:
+    error = refused(run / "checkpoints" / "000000000032", "--checkpoint", "last")
+    assert error.exit_code == 2
+    assert "--checkpoint last" in error.message
 
 
 def test_unknown_format_is_exit_2(run: Path) -> None:

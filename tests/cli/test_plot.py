@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from erlcli.cli.plot import plot
-from erlcli.errors import RecipeError
+from erlcli.errors import ErlError, RecipeError
 from erlcli.runs.layout import RunLayout
 
 app = typer.Typer()
@@ -85,6 +87,17 @@ def test_a_place_that_can_not_be_written_is_refused(runs: list[RunLayout]) -> No
     error = call("run-1", "--out", "run-1/recipe.toml/curve.png").exception
     assert isinstance(error, RecipeError)
     assert "can't be written" in error.message
+
+
+def test_a_full_disk_is_said_as_such(runs: list[RunLayout], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*paths: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    error = call("run-1", "--out", "curve.png").exception
+    assert isinstance(error, ErlError)
+    assert (error.exit_code, error.found) == (1, "no space left on device")
+    assert not list(Path().glob("*curve.png"))
 
 
 def test_what_is_no_run_is_refused(runs: list[RunLayout]) -> None:

@@ -25,6 +25,7 @@ from erlcli.errors import ErlError, RecipeError
 from erlcli.runs.jsonl import write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock, is_owned
+from erlcli.runs.text import quoted
 
 # Holds the lock of a run until it is asked to stop, like a supervisor; `stubborn` ones don't listen.
 OWNER = """
@@ -35,6 +36,7 @@ from pathlib import Path
 from erlcli.runs.jsonl import write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock
+from erlcli.runs.text import quoted
 
 layout = RunLayout(Path(sys.argv[-1]))
 lock = RunLock.acquire(layout.lock)
@@ -205,7 +207,7 @@ def test_stop_asks_waits_and_says_where_the_checkpoint_is(
     assert result.stdout.splitlines() == [
         f"{layout.root}: interrupted at 1.2k steps",
         f"  saved   {layout.checkpoints / '000000000900'}",
-        f"  go on   erl resume {layout.root}",
+        f"  go on   erl resume {quoted(layout.root)}",
     ]
 
 
@@ -240,7 +242,7 @@ def test_a_run_that_does_not_stop_in_time_is_an_error_with_a_remedy(
     assert "still running after 0.2 s" in error.message
     assert error.found == "the learner is at: env step"
     assert error.remedy is not None
-    assert f"erl stop --now {layout.root}" in error.remedy
+    assert f"erl stop --now {quoted(layout.root)}" in error.remedy
     assert process.poll() is None
 
 
@@ -261,7 +263,7 @@ def test_stop_now_kills_everything_of_the_run_and_nothing_else(
     assert result.exit_code == 0, result.exception
     assert owner.wait(10) == -signal.SIGKILL
     assert f"{layout.root}: killed (2 processes)" in result.stdout
-    assert f"erl resume {layout.root}" in result.stdout
+    assert f"erl resume {quoted(layout.root)}" in result.stdout
     assert not is_owned(layout.lock)
     assert bystander.poll() is None
     assert is_owned(other.lock)

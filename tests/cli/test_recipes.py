@@ -1,9 +1,12 @@
 """`erl recipes` and its subcommands, as a user or a script meets them."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from operator import attrgetter
+from pathlib import Path
 
 import pytest
 import tomli
@@ -11,11 +14,11 @@ from typer.testing import CliRunner
 
 from erlcli.algorithms import registry
 from erlcli.cli.recipes import recipes_app, table
-from erlcli.errors import RecipeError
+from erlcli.errors import ErlError, RecipeError
 from erlcli.recipe import shipped
 from erlcli.recipe.load import load
-from erlcli.recipe.starter import inline
 from erlcli.recipe.tournament import load_tournament
+from erlcli.recipe.words import inline
 
 # Runs one command in a fresh interpreter and says on stderr which heavy modules it took.
 PROBE = """
@@ -284,6 +287,28 @@ def test_new_replaces_nothing_without_force(erl, tmp_path):
     assert path.read_text() == "precious"
     erl("new", "mine.toml", "--force")
     load("mine.toml")
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_no_file_and_takes_none(erl, tmp_path, monkeypatch, reason):
+    def full(*paths):
+        raise OSError(reason, os.strerror(reason))
+
+    old = tmp_path / "old.json"
+    old.write_text("precious")
+    monkeypatch.setattr(os, "replace", full)
+    for arguments in (["new", "mine.toml"], ["schema", "--out", "new.json"], ["schema", "--out", "old.json"]):
+        with pytest.raises(ErlError, match="can't be written") as caught:
+            erl(*arguments)
+        assert (caught.value.exit_code, "free space" in caught.value.remedy) == (1, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["old.json"]
+    assert old.read_text() == "precious"
+
+
+def test_a_device_is_written_and_stays_one(erl):
+    result = erl("schema", "--out", "/dev/null")
+    assert result.exit_code == 0
+    assert Path("/dev/null").is_char_device()
 
 
 @pytest.mark.parametrize(

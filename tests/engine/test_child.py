@@ -2,13 +2,15 @@
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from erlcli.engine.child import Child
+from erlcli.engine import forks
+from erlcli.engine.child import Child, end_rest
 
 AUTOGROUP = Path("/proc/self/autogroup")
 REPORT = """
@@ -93,6 +95,32 @@ def test_who_is_killed_takes_along_what_it_has_started(starter, light):
     child.end()
     assert select.select([reading], [], [], 60.0)[0], "somebody still holds the other end"
     assert child.poll() is not None
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_who_has_left_takes_along_what_it_has_started(starter, light):
+    child, reading = starter(light)
+    os.kill(child.pid, signal.SIGKILL)
+    assert child.wait(60.0) == -signal.SIGKILL
+    assert not select.select([reading], [], [], 0.2)[0]
+    child.end()
+    assert select.select([reading], [], [], 60.0)[0], "somebody still holds the other end"
+
+
+@pytest.mark.skipif(not forks.possible(), reason="no forks here")
+def test_who_loses_its_server_takes_along_what_it_has_started(starter):
+    child, reading = starter(False)
+    forks._server.end()
+    child.wait(60.0)
+    assert select.select([reading], [], [], 60.0)[0], "somebody still holds the other end"
+
+
+def test_a_number_that_is_anothers_by_now_is_left_alone():
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
+        end_rest(other.pid)
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.2)
+        other.kill()
 
 
 @pytest.mark.parametrize("light", [True, False])

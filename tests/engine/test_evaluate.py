@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Countdown(gymnasium.Env):
 
     def step(self, action):
         self.left -= 1
-        over = self.left == 0
+        over = self.left == 0 and self.fault != "endless"
         reward = {
             "float": lambda r: r, "float32": np.float32, "array": lambda r: np.array([r]), "scalar": np.array,
             "tensor": torch.tensor, "int": lambda r: 1, "bool": lambda r: np.bool_(True),
@@ -328,6 +329,16 @@ def test_an_env_that_fails_to_close_costs_no_results(env_id: str) -> None:
     evaluation.close()
     assert len(scores.returns) == 2
     assert evaluation.envs == []
+
+
+def test_an_episode_without_an_end_is_not_waited_for(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "MAX_STEPS", 50)
+    endless = config(env_id, 2, fault="endless")
+    with pytest.raises(EnvError, match=r"episode 0 .* has no end after 50 steps") as caught:
+        Evaluation(endless, seed=1).run(Parity(), range(2))
+    assert caught.value.remedy == "set env.max_episode_steps"
+    longer = replace(endless, max_episode_steps=60)  # which says that it is meant
+    assert Evaluation(longer, seed=1).run(Parity(), range(2)).lengths == [60, 60]
 
 
 @pytest.mark.parametrize(

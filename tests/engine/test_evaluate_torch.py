@@ -108,6 +108,15 @@ def test_a_limit_of_the_recipe_counts():
     assert scores.lengths == [2] * 5
 
 
+def test_an_episode_without_an_end_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(Walk, "max_episode_steps", None)
+    monkeypatch.setattr("erlcli.engine.evaluate_torch.MAX_STEPS", 50)
+    with pytest.raises(EnvError, match=r"episode \d+ .* has no end after 50 steps"):
+        TorchEvaluation(config(), seed=1).run(Right(left=2.0), range(10))
+    longer = TorchEvaluation(config(max_episode_steps=60), seed=1).run(Right(left=2.0), range(10))
+    assert max(longer.lengths) == 60
+
+
 def test_faults_are_named():
     with pytest.raises(EnvError, match=r"step 1 returned an observation or reward that is NaN or infinite in .* 0"):
         TorchEvaluation(config(kwargs={"fault": "inf"}), seed=1).run(Right(), range(3))

@@ -13,6 +13,7 @@ from erlcli.engine.evaluator import Evaluator
 from erlcli.engine.look import Look
 from erlcli.recipe.load import load
 from erlcli.runs.curve import Curve
+from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
 
 EPISODES, PROBE = 10, 2
@@ -23,7 +24,9 @@ class Run:
 
     def __init__(self, tmp_path, target=None):
         self.layout = RunLayout(tmp_path / "run")
-        self.layout.create()
+        if not self.layout.root.exists():
+            self.layout.create()
+        (self.layout.control / "finish").unlink(missing_ok=True)
         sets = [f"eval.episodes={EPISODES}", f"eval.probe_episodes={PROBE}", "eval.num_envs=1", "log.tensorboard=false"]
         self.recipe = load("cartpole_ppo", sets)
         train = self.recipe.train.model_copy(update={"target_return": target})
@@ -62,6 +65,35 @@ class Run:
         curve = Curve(self.layout.evals)
         curve.refresh()
         return [(row["steps"], row["return_mean"], row["kind"]) for row in curve.rows]
+
+
+def test_rows_that_somebody_has_edited_are_no_obstacle(tmp_path):
+    layout = RunLayout(tmp_path / "run")
+    layout.create()
+    layout.evals.write_text(
+        '{"steps": 10, "kind": "full", "return_mean": 7}\n{"steps": 20, "kind": "full"}\n{"steps": 30}\n'
+    )
+    evaluator = Evaluator(layout, load("cartpole_ppo"), 1, threading.Event())
+    assert (evaluator.best, evaluator.seen) == (7, (0, 20))
+
+
+def test_a_target_that_is_lowered_to_the_best_ends_the_run(tmp_path):
+    run = Run(tmp_path, target=40.0)
+    run.snapshot(1, 30.0)
+    assert run.evaluate() == [(1, 30.0, "full")]
+    lowered = Run(tmp_path, target=25.0)
+    lowered.later = [(3, 26.0), (4, 99.0)]
+    lowered.snapshot(2, 20.0)
+    assert lowered.evaluate()[1:] == [(2, 20.0, "probe"), (3, 26.0, "full")]
+    event = read(run.layout.events("evaluator"))[-1]
+    assert (event["event"], event["steps"]) == ("target_reached", 3)
+
+
+def test_a_run_that_has_ended_at_its_target_is_ended_by_a_higher_one_alone(tmp_path):
+    run = Run(tmp_path, target=25.0)
+    run.snapshot(1, 30.0)
+    run.evaluate()
+    assert [Run(tmp_path, target).evaluator.target for target in (25.0, 30.0, 31.0)] == [None, None, 31.0]
 
 
 def test_a_fast_learner_is_followed_by_probes_and_the_best_of_them_is_crowned_at_last(tmp_path):

@@ -1,9 +1,11 @@
 """The loop between restart points, with an algorithm that only looks."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from erlcli.core.types import FinalObs, Rollout
+from erlcli.core.types import Box, Discrete, EnvSpec, FinalObs, Rollout
 from erlcli.engine.collector import Timing
 from erlcli.engine.loop import Loop
 from erlcli.errors import DivergedError
@@ -118,6 +120,20 @@ def test_counts_progress_and_versions(tmp_path):
     assert [row["steps"] for row in read(loop.layout.metrics)] == [8 * i for i in range(1, 8)]
     assert sorted(int(p.stem) for p in loop.layout.snapshots.iterdir()) == [16, 32, 48, 56]
     assert sorted(int(p.name) for p in loop.layout.checkpoints.iterdir()) == [24, 48, 56]
+
+
+@pytest.mark.parametrize(("limit", "ends", "told"), [(None, False, 1), (None, True, 0), (100, False, 0)])
+def test_episodes_that_never_end_are_warned_of_once(tmp_path, monkeypatch, limit, ends, told):
+    monkeypatch.setattr("erlcli.engine.loop.ENDLESS_STEPS", 12)
+    loop = make(tmp_path)
+    loop.sampler.spec = EnvSpec(Box((1,), "float32", (-1.0,), (1.0,)), Discrete(2), N, limit)
+    recv = loop.sampler.recv
+    if not ends:
+        loop.sampler.recv = lambda: replace(recv(), terminated=torch.zeros(T, N, dtype=torch.bool))
+    loop.run()
+    events = [row for row in read(loop.layout.events("learner")) if row["event"] == "endless"]
+    assert [row["steps"] for row in events] == [24] * told
+    assert all(row["level"] == "warning" and "set env.max_episode_steps" in row["message"] for row in events)
 
 
 def test_weights_that_are_not_known_to_be_finite_are_not_kept(tmp_path):

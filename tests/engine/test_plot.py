@@ -208,3 +208,11 @@ def test_the_units_of_time_suit_the_longest_run() -> None:
     assert unit(600) == (60.0, "training time (minutes)")
     assert unit(3 * 3600) == (3600.0, "training time (hours)")
     assert unit(5 * 86400) == (86400.0, "training time (days)")
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_that_the_font_lacks_are_no_warning(tmp_path):
+    with plot.canvas() as figure:
+        figure.add_subplot().set_title("é日本")
+        plot.save_figure(figure, tmp_path / "a.png")
+    assert (tmp_path / "a.png").exists()

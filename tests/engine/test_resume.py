@@ -18,7 +18,7 @@ from erlcli.engine.checkpoint import Checkpoint
 from erlcli.engine.plan import Plan
 from erlcli.engine.verify import newest_stretch
 from erlcli.errors import RecipeError
-from erlcli.recipe.load import load
+from erlcli.recipe.load import dump, load
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.view import Curve
 
@@ -189,7 +189,9 @@ def test_extended_run_goes_on(short, tmp_path):
     layout = RunLayout(shutil.copytree(short.root, tmp_path / "run", symlinks=True))
     assert "nothing is left to do" in erl("resume", layout.root).stdout
     assert json.loads(erl("resume", layout.root, "--json").stdout)["state"] == "finished"
+    before = layout.recipe.read_bytes()
     assert "has used its budget" in erl("resume", layout.root, "--set", "train.total_steps=256").stdout
+    assert layout.recipe.read_bytes() == before
     erl("resume", layout.root, "--set", "train.total_steps=2560")
     assert [row["steps"] for row in rows(layout)] == list(range(128, 2561, 128))
     assert load(layout.recipe).train.total_steps == 2560
@@ -211,6 +213,23 @@ def test_what_checkpoints_are_made_for_stays(short, change):
     assert done.returncode == 2
     assert change.split("=")[0] in done.stderr and "new run" in done.stderr
     assert short.recipe.read_text() == before
+
+
+@pytest.mark.parametrize("way", ["override", "file"])
+def test_a_run_does_not_go_on_in_other_spaces(short, tmp_path, way):
+    """Nor does a try leave anything behind that would keep the run from going on."""
+    layout = RunLayout(shutil.copytree(short.root, tmp_path / "run", symlinks=True))
+    wrappers = 'env.wrappers=[{path="gymnasium.wrappers:FrameStackObservation", kwargs={stack_size=2}}]'
+    changes = ["train.total_steps=2560", wrappers]
+    if way == "file":
+        layout.recipe.write_text(dump(load(layout.recipe, changes)))
+        changes = []
+    spec, recipe = layout.spec.read_bytes(), layout.recipe.read_bytes()
+    done = erl("resume", layout.root, *(word for change in changes for word in ("--set", change)), check=False)
+    assert done.returncode == 2
+    assert "another observation space than the run's checkpoints" in done.stderr
+    assert "[3]" in done.stderr and "[2, 3]" in done.stderr
+    assert (layout.spec.read_bytes(), layout.recipe.read_bytes()) == (spec, recipe)
 
 
 @pytest.mark.slow

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from erlcli.engine import failures
-from erlcli.engine.failures import Watch, hung, silent
+from erlcli.engine.failures import Watch, hung, point_to_traceback, silent
 from erlcli.engine.supervisor import Supervisor
+from erlcli.errors import EnvError
 from erlcli.recipe.load import dump, load
 from erlcli.runs.jsonl import write_json
 from erlcli.runs.layout import RunLayout
@@ -96,3 +97,14 @@ def test_an_evaluator_that_gets_something_done_may_crash_again(layout, monkeypat
         assert supervisor._heal_evaluator(crashed)
     assert supervisor._heal_evaluator(crashed)
     assert not supervisor._heal_evaluator(crashed)
+
+
+def test_a_traceback_is_pointed_to_where_there_is_one_and_no_better_advice(tmp_path):
+    for remedy, traceback, told in (
+        (None, "Traceback ...", f"the env's own traceback is in {tmp_path / 'errors'}"),
+        (None, None, None),
+        ("mend it", "Traceback ...", "mend it"),
+    ):
+        error = EnvError("it fails", remedy=remedy, details={"traceback": traceback})
+        point_to_traceback(error, RunLayout(tmp_path))
+        assert error.remedy == told

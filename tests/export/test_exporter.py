@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import onnx
 import onnxruntime
@@ -27,6 +28,7 @@ from erlcli.export.exporter import Exported, export
 from erlcli.export.formats import FORMATS, destination
 from erlcli.export.greedy import GreedyPolicy
 from erlcli.export.program import compute
+from erlcli.runs.jsonl import write_json
 from erlcli.runs.layout import RunLayout
 
 INF = float("inf")
@@ -164,6 +166,28 @@ def test_the_lines_that_are_printed_work(exports: Exports, form: str) -> None:
         assert names["program"][-1]["out"] == "action"
     else:
         np.testing.assert_array_equal(names["action"], run_file(exported, obs))
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_the_lines_that_are_printed_take_the_floats_of_the_env(exports: Exports, form: str) -> None:
+    _, exported = exports("box_normalized", form)
+    obs = np.linspace(-1.0, 1.0, 12).reshape(4, 3)
+    names: dict = {"obs": obs}
+    exec("\n".join(usage(exported)), names)
+    assert obs.dtype == np.float64
+    np.testing.assert_array_equal(names["action"], run_file(exported, obs.astype(np.float32)))
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_the_lines_that_are_printed_flatten_choices(make_run: MakeRun, form: str) -> None:
+    env = gymnasium.make("FrozenLake-v1")
+    layout = make_run(box((16,), 0.0, 1.0), Discrete(4))
+    write_json(layout.spec, replace(load_policy(layout).spec, flattened=True).to_json())
+    exported = export_as(layout, form)
+    names: dict = {"obs": [0, 5, 15], "env": env}
+    exec("\n".join(usage(exported)), names)
+    one_hot = np.eye(16, dtype=np.float32)[[0, 5, 15]]
+    np.testing.assert_array_equal(names["action"], run_file(exported, one_hot))
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -72,14 +72,16 @@ def test_a_program_has_no_parts_and_no_convolutions(run_builder, tmp_path):
 @pytest.mark.parametrize("form", ["onnx", "torch"])
 def test_parts_may_have_any_name(form, run_builder, tmp_path):
     """Also those of operations, and of what else a file takes and gives."""
-    names = ("view", "relu", "pose.x", "action", "state")
+    names = ("view", "relu", "pose.x", "action", "state", "0", "class", "2d")
     obs = packed([(name, NUMBER) for name in names] + [("conv2d", image((7, 7, 3)))])
     layout = run_builder(tmp_path / "run", obs, NUMBER, 'network.recurrent="gru"')
     exported = export(layout, load_policy(layout), FORMATS[form], tmp_path / f"policy{FORMATS[form].suffix}")
-    given = ["view", "relu", "pose.x", "obs_action", "obs_state", "conv2d", "state"]
+    given = ["view", "relu", "pose.x", "obs_action", "obs_state", "0", "class", "2d", "conv2d", "state"]
     assert [port.name for port in exported.inputs] == given
     assert exported.parity.observations == 1000
-    arrays = {port.name.replace(".", "_"): np.zeros((4, *port.shape), port.dtype) for port in exported.inputs}
+    variables = {"pose.x": "pose_x", "0": "obs_0", "class": "obs_class", "2d": "obs_2d"}
+    arrays = {variables.get(p.name, p.name): np.zeros((4, *p.shape), p.dtype) for p in exported.inputs}
+    arrays["obs_class"] = arrays["obs_class"].astype(np.float64)  # as most envs have it
     exec("\n".join(usage(exported)), arrays)  # the lines that are printed
     assert arrays["action"].shape == (4, 1) and arrays["next_state"].shape == arrays["state"].shape
     if form == "onnx":

@@ -10,7 +10,7 @@ import pytest
 
 from erlcli.core.schedule import Schedule
 from erlcli.errors import RecipeError
-from erlcli.recipe.load import MAX_BYTES, dump, load, merge, read_toml, validate
+from erlcli.recipe.load import MAX_BYTES, check_change, dump, load, merge, read_toml, validate
 from erlcli.recipe.schema import NetworkSection
 
 BASE = textwrap.dedent("""\
@@ -313,6 +313,11 @@ def test_a_value_that_is_not_allowed(refused, content, key):
         (text(algorithm='squash = "True"'), "write true, in small letters and without quotes"),
         (text(algorithm='target_kl = "none"'), "leave the key out: TOML has no null"),
         (text(rest="[network]\nhidden = 64"), "put it in brackets: [...]"),
+        (text(env='wrappers = "x:Y"'), 'put it in brackets: ["x:Y"]'),
+        (text(algorithm="gamma=0,99"), "a number has a decimal point: 0.99"),
+        (text(algorithm="epochs=010 # ten"), "a number has no leading zeros: 10"),
+        (text(rest="[network]\nhidden = 64, 64"), "a list is put in brackets: [64, 64]"),
+        (text(rest="[network]\nhidden = [64"), "close the bracket: [64]"),
     ],
 )
 def test_the_remedy_says_what_was_meant(refused, content, remedy):
@@ -453,12 +458,13 @@ def test_digits_beyond_what_python_converts(refused):
     assert error.found.startswith("epochs = 999")
 
 
-@pytest.mark.parametrize("kind", ["folder", "nothing", "long name", "null byte", "empty name", "pipe", "run"])
+@pytest.mark.parametrize("kind", ["folder", "nothing", "long name", "null byte", "empty name", "pipe", "run", "my run"])
 def test_what_is_no_recipe_file(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "recipe.toml").touch()
+    for name in ("run", "my run"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.toml").touch()
     os.mkfifo(tmp_path / "pipe")
     reference = {"long name": "x" * 5000, "null byte": "a\0b", "empty name": "", "nothing": "nosuch.toml"}.get(
         kind, kind
@@ -469,6 +475,8 @@ def test_what_is_no_recipe_file(tmp_path, monkeypatch, kind):
     assert "cartpole_ppo" in caught.value.expected
     if kind == "run":
         assert "erl resume run" in caught.value.remedy
+    if kind == "my run":
+        assert "erl resume 'my run'" in caught.value.remedy
 
 
 def test_a_file_without_permission(recipe_file, monkeypatch):
@@ -650,13 +658,38 @@ def test_what_is_no_assignment(refused, override):
 
 
 @pytest.mark.parametrize(
-    "value", ["", "  ", "a b", '"', '"a', "[1", "{", "1 2", "1\nx = 2", "0x", "1e", "3,4", "[" * 9999, "a=b", "@x"]
+    "value", ["", "  ", "a b", '"', '"a', "{", "1 2", "1\nx = 2", "0x", "1e", "[" * 9999, "a=b", "@x"]
 )
 def test_what_is_no_toml_value(refused, value):
     error = refused(text(), [f"train.seed={value}"])
     assert error.message == "--set train.seed: not a TOML value"
     assert len(error.found) <= 60
     assert error.remedy == "quote text twice: --set 'train.seed=\"text\"'"
+
+
+@pytest.mark.parametrize(
+    ("override", "remedy"),
+    [
+        ("network.hidden=64,64", "a list is put in brackets: --set 'network.hidden=[64,64]'"),
+        ("network.hidden=[64", "close the bracket: --set 'network.hidden=[64]'"),
+        ("network.hidden[0]=64", "set the list as a whole: --set 'network.hidden=[...]'"),
+        ("train.total_steps=1,000", "no commas in numbers: --set train.total_steps=1_000"),
+        ("train.total_steps=1,500,000", "no commas in numbers: --set train.total_steps=1_500_000"),
+        ("algorithm.gamma=0,99", "a number has a decimal point: --set algorithm.gamma=0.99"),
+        ("algorithm.epochs=010", "a number has no leading zeros: --set algorithm.epochs=10"),
+        ("env.wrappers=x:Y", 'put it in brackets: ["x:Y"]'),
+    ],
+)
+def test_slips_with_lists_and_numbers_in_overrides(refused, override, remedy):
+    assert refused(text(), [override]).remedy == remedy
+
+
+def test_sections_of_a_tournament(refused):
+    error = refused(text(), ["tournament.members=3"])
+    assert "--set tournament" in error.message
+    assert "erl tournament" not in error.remedy
+    error = refused(text(rest="[tournament]\nmembers = 3"), ["tournament.members=3"])
+    assert error.remedy.startswith("erl tournament recipe.toml;")
 
 
 @pytest.mark.parametrize(
@@ -726,6 +759,21 @@ def test_an_absolute_file_and_an_id_stay_as_they_are(recipe_file):
 
 
 # ---- round trip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "before", "after"),
+    [
+        ("network.recurrent", '"lstm"', "unset, which its checkpoints are made for", '"lstm"'),
+        ("network.share_trunk", "true", "unset, which its checkpoints are made for", "true"),
+        ("normalize.obs", "true", "false, which its checkpoints are made for", "true"),
+        ("network.hidden", "[8]", "[64, 64], which its checkpoints are made for", "[8]"),
+    ],
+)
+def test_what_can_not_change_any_more_is_told_as_a_recipe_has_it(key, value, before, after):
+    with pytest.raises(RecipeError, match=f"--set {key}: can't change any more") as caught:
+        check_change(load("cartpole_ppo"), load("cartpole_ppo", [f"{key}={value}"]), "erl train run/recipe.toml")
+    assert (caught.value.expected, caught.value.found) == (before, after)
 
 
 def test_every_value_survives_dump_and_load(tmp_path):

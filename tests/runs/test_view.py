@@ -1,4 +1,6 @@
+import json
 import os
+import time
 
 import pytest
 
@@ -125,6 +127,36 @@ def test_the_summary_takes_the_furthest_steps_that_are_known(run):
     summary = view.summary()
     assert (summary["steps"], summary["total_steps"], summary["exit_code"]) == (250, 1000, 0)
     assert summary["age_seconds"] >= 0
+
+
+@pytest.mark.parametrize(("heard", "age"), [(None, 60), ("soon", 60), (7200, 0), (-30, 30)])
+def test_the_age_is_that_of_the_last_word_or_of_the_recipe_and_never_negative(run, heard, age):
+    now = time.time()
+    run.recipe.touch()
+    os.utime(run.recipe, (now - 60, now - 60))
+    write_json(run.status, {"state": "running", "time": now + heard if isinstance(heard, int) else heard})
+    view = RunView(run)
+    view.refresh()
+    assert view.summary()["age_seconds"] == pytest.approx(age, abs=5)
+    assert view.summary()["age_seconds"] >= 0
+
+
+def test_values_that_are_no_numbers_are_none(run):
+    run.status.write_text(
+        '{"state": "finished", "time": "soon", "steps": 1e999, "total_steps": 1e999, "seconds": "x", '
+        '"target_return": []}'
+    )
+    run.evals.write_text(
+        '{"attempt": 1, "steps": 1, "kind": "full", "return_mean": 5}\n'
+        '{"attempt": 1, "steps": 2, "kind": "full", "return_mean": 1e999}\n'
+        '{"steps": 3, "kind": "full", "return_mean": -1e999}\n'
+    )
+    view = RunView(run)
+    view.refresh()
+    summary = view.summary()
+    assert [summary[name] for name in ("steps", "total_steps", "seconds", "target_return")] == [0, None, None, None]
+    assert (summary["best_return"], summary["best_steps"]) == (5, 1)
+    json.dumps(summary, allow_nan=False)
 
 
 def append(path, *rows):

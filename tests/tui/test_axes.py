@@ -41,6 +41,30 @@ def test_labels_tell_values_apart_with_as_few_digits_as_that_takes():
     assert labels([]) == []
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.908, 0.98, "0.95"),
+        (1.2e6, 1.9e6, "1.5M"),
+        (0.012, 0.019, "0.015"),
+        (-1.9, -1.2, "-1.5"),
+        (480, 520, "500"),
+        (-1e-3, 1e-3, "0"),
+    ],
+)
+def test_a_tick_alone_is_told_in_full(low, high, expected):
+    assert labels(ticks(low, high, 1)) == [expected]
+
+
+def test_a_tick_of_a_clock_alone_is_told_in_full():
+    assert clock_labels([129_600.0]) == ["36:00h"]
+    assert clock_labels([172_800.0]) == ["2d"]
+    assert clock_labels([3630.0]) == ["1:00:30"]
+    assert clock_labels([7200.0]) == ["2:00h"]
+    assert clock_labels([90.0]) == ["1:30"]
+    assert clock_labels([1.5]) == ["1.5s"]
+
+
 def test_clock_ticks_are_those_of_a_clock():
     assert clock_ticks(0, 100, 4) == [0, 30, 60, 90]
     assert clock_labels([0, 30, 60, 90]) == ["0:00", "0:30", "1:00", "1:30"]

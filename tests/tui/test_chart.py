@@ -174,6 +174,12 @@ async def test_one_point_and_no_finite_point_are_drawn(page):
     assert "none" in lines(app.chart)[0]
 
 
+async def test_a_value_that_has_a_text_is_told_by_it(page):
+    app, _ = page
+    app.chart.show([Series("m003", X[:2], np.full(2, -4.0), text="0.0001")])
+    assert "m003 0.0001" in lines(app.chart)[0]
+
+
 async def test_long_legends_lose_words_then_curves(page):
     app, pilot = page
     await pilot.resize_terminal(40, 14)

@@ -59,6 +59,7 @@ def test_series_are_the_same_where_they_look_the_same():
     assert not series.same(Series("a", X, X, 1, X - 1, X + 2))
     assert not series.same(Series("a", X, X, 1))
     assert not series.same(Series("b", X, X, 1, X - 1, X + 1))
+    assert not series.same(Series("a", X, X, 1, X - 1, X + 1, text="5"))
 
 
 def test_the_linux_console_gets_quadrants(monkeypatch):

@@ -8,6 +8,7 @@ from erlcli.tui.screens.history import HistoryScreen, lines_of, scale_of
 from erlcli.tui.standings import StandingsReader
 from erlcli.tui.widgets.banner import Banner
 from erlcli.tui.widgets.chart import Chart
+from erlcli.tui.widgets.member import shown
 from erlcli.tui.widgets.table import Table
 
 
@@ -41,6 +42,7 @@ def test_a_line_from_birth_to_the_last_row(tournament):
         assert time.x.tolist() == pytest.approx([entry.born - now.started, entry.updated - now.started])
         assert steps.y[0] == steps.y[1]
         assert math.isclose(10 ** steps.y[0], entry.parameters[key]) or steps.y[0] == entry.parameters[key]
+    assert [line.text for line in by_steps] == [shown(entry.parameters[key]) for entry in now.entries]
     assert lines_of("algorithm.nothing", now.entries, axis="steps", started=0.0) == ("", [])
 
 

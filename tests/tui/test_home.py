@@ -58,6 +58,15 @@ async def test_live_runs_come_first(home):
         assert home.screen.query_one(Banner).text == "erl  runs7 runs  2 live"
 
 
+async def test_one_run_is_one(tmp_path, clock):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "recipe.toml").touch()
+    home = Dashboard(tmp_path, clock=clock)
+    async with home.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        assert "1 run  0 live" in home.screen.query_one(Banner).text
+
+
 async def test_enter_opens_a_run_and_escape_returns(home):
     from erlcli.tui.screens.run import RunScreen
 

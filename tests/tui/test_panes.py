@@ -107,7 +107,7 @@ async def test_gpus_say_when_they_are_hot(app):
 async def test_best(app):
     assert text(filled()[4], 60, 9) == [
         "303.0 of 300 at 10 steps",
-        "95% CI 301.0 to 304.0, 100 episodes",
+        "95% CI [301.0, 304.0], 100 episodes",
         "runs/a/checkpoints/b",
         "$ erl eval a",
     ]

@@ -14,7 +14,7 @@ from textual.widgets import Footer
 
 from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.text import count, score, seconds
+from erlcli.runs.text import count, plural, score, seconds
 from erlcli.runs.view import FOLLOWED_ROWS, RunView
 from erlcli.tui.axes import Axis
 from erlcli.tui.figure import Floats, Series
@@ -251,7 +251,7 @@ class CompareScreen(LiveScreen):
         self._banner.show(
             (
                 [("compare ", "muted"), (", ".join(tasks), "bright"), *left_out],
-                [(f"{len(self.contenders)} runs", "muted")],
+                [(plural(len(self.contenders), "run"), "muted")],
             )
         )
 

@@ -64,12 +64,13 @@ def lines_of(key: str, entries: Sequence[Entry], *, axis: Axis, started: float) 
     note, height = scale_of([entry.parameters[key] for _, entry in having])
     series = []
     for color, entry in having:
-        y = height[_key(entry.parameters[key])]
+        value = entry.parameters[key]
+        y = height[_key(value)]
         if axis == "steps":
             x = (float(entry.born_steps), float(max(entry.steps, entry.born_steps)))
         else:
             x = (entry.born - started, max(entry.updated, entry.born) - started)
-        series.append(Series(entry.id, np.array(x), np.array((y, y)), color))
+        series.append(Series(entry.id, np.array(x), np.array((y, y)), color, text=shown(value)))
     return note, series
 
 

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Footer
 
 from erlcli.runs.listing import RunEntry, RunList
-from erlcli.runs.text import count, score
+from erlcli.runs.text import count, plural, score
 from erlcli.tui.live import LiveScreen
 from erlcli.tui.screens.back import go_back
 from erlcli.tui.widgets.banner import Banner, state_tone
@@ -142,7 +142,8 @@ class HomeScreen(LiveScreen):
         self._table.show_items(items, empty=EMPTY.format(folder=self.folder))
         live = sum(entry.live for entry in self._entries)
         right = [(self._problem, "bad")] if self._problem else []
-        right += [] if right else [(f"{len(items)} runs", "muted"), (f"  {live} live", "good" if live else "muted")]
+        if not right:
+            right = [(plural(len(items), "run"), "muted"), (f"  {live} live", "good" if live else "muted")]
         self._banner.show(([("erl  ", "accent"), (str(self.folder), "bright")], right))
 
     def on_table_opened(self, message: Table.Opened) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -14,6 +13,7 @@ from textual.widgets import Footer, Input, Static
 
 from erlcli.runs import control
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.text import quoted
 from erlcli.runs.view import FOLLOWED_ROWS, RunView
 from erlcli.tui.axes import Axis
 from erlcli.tui.curves import CLOCKS, Columns, default_metrics, learning_curve, minis
@@ -291,7 +291,7 @@ class RunScreen(LiveScreen):
 
     def action_copy(self) -> None:
         """The command that shows this again, elsewhere or later."""
-        path = shlex.quote(near(self.view.layout.root))
+        path = quoted(near(self.view.layout.root))
         axis = " --x time" if self.axis == "seconds" else ""
         command = f"erl plot {path}{axis}" if self._panes.current == "curve" else f"erl watch {path}"
         self.app.copy_to_clipboard(command)

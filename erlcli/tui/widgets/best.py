@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from textual.strip import Strip
 
-from erlcli.runs.text import count
-from erlcli.tui.axes import short
+from erlcli.runs.text import count, interval, plural, score
 from erlcli.tui.palette import Palette
 from erlcli.tui.widgets.lines import Lines, Part, clip, strip
 
@@ -66,9 +65,9 @@ class Best(Lines):
             lines.append([("no full evaluation yet", "muted")])
         else:
             goal = f" of {facts.target:g}" if facts.target is not None else ""
-            lines.append([(short(facts.mean), "bright"), (goal, "muted"), (f" at {count(facts.steps)} steps", "muted")])
-            interval = "95% CI {} to {}, ".format(*map(short, facts.interval)) if facts.interval else ""
-            lines.append([(f"{interval}{facts.episodes} episodes", "muted")])
+            lines.append([(score(facts.mean), "bright"), (goal, "muted"), (f" at {count(facts.steps)} steps", "muted")])
+            bounds = f"95% CI {interval(facts.interval, facts.mean)}, " if facts.interval else ""
+            lines.append([(f"{bounds}{plural(facts.episodes, 'episode')}", "muted")])
         if facts.checkpoint:
             lines.append([(facts.checkpoint, "plain")])
         lines += [[("$ ", "accent"), (command, "plain")] for command in facts.commands]

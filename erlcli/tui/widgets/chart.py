@@ -211,7 +211,7 @@ class Chart(Lines, can_focus=True):
         """A curve's sign, name and value."""
         series, value = self.figure.series[index], self.figure.value(index)
         sign = ("━•" if series.points else "━━", palette.series(series.color))
-        return sign, series.name, ("-" if value is None else short(value), palette.bright)
+        return sign, series.name, ("-" if value is None else series.text or short(value), palette.bright)
 
 
 def plot_strips(drawn: Plot, figure: Figure, palette: Palette) -> list[Strip]:
