@@ -31,20 +31,23 @@ def test_a_tournament_at_a_moment(tmp_path):
     assert reading.refresh()
     now = reading.latest
     assert (now.name, now.env, now.state, now.live) == (tmp_path.name, "CartPole-v1", "finished", False)
-    assert (now.busy, now.slots, now.champion, now.tree) == (1, 2, "m0", ((0, "m0"), (1, "m1")))
+    assert (now.busy, now.slots, now.champion, now.tree) == (0, 2, "m0", ((0, "m0"), (1, "m1")))
     first, second = now.entries
-    assert (first.id, first.place, first.state, first.slot, first.margin) == ("m0", 1, "champion", "a", 2.5)
+    assert (first.id, first.place, first.state, first.slot, first.margin) == ("m0", 1, "champion", None, 2.5)
     assert first.history == ((100, 10.0),)
     assert (second.place, second.parent, second.lineage, second.algorithm) == (None, "m0", ("m0", "m1"), "ppo")
     assert second.changes == (("algorithm.learning_rate", 1e-3, 2e-3),)
     assert now.seconds(9999.0) == 5.0  # nobody works on it: until its last row
-    assert now.counts() == {"champion": 1, "waiting": 1}
+    assert now.counts() == {"waiting": 2}  # nor on its members, whatever their last rows say
+    assert (now.score, now.ci) == (10.0, (8.0, 13.0))
     assert now.entry("m1") is second
     assert now.entry(None) is None
 
 
-def test_members_about_whom_nothing_is_new_stay_the_same_objects(tmp_path):
+def test_members_about_whom_nothing_is_new_stay_the_same_objects(tmp_path, own):
     write(tmp_path, *FIRST)
+    write_json(tmp_path / "status.json", {"state": "running"})
+    own(tmp_path)
     reading = StandingsReader(tmp_path)
     reading.refresh()
     before = reading.latest
@@ -56,6 +59,7 @@ def test_members_about_whom_nothing_is_new_stay_the_same_objects(tmp_path):
     assert reading.latest.entries[1] is not before.entries[1]
     assert reading.latest.tree is before.tree
     assert reading.latest.busy == 2
+    assert reading.latest.counts() == {"running": 2}
     write(tmp_path, row(8, "spawn", "m2", parent="m1", changes={"algorithm.gamma": 0.9}))
     assert reading.refresh()
     assert reading.latest.tree == ((0, "m0"), (1, "m1"), (2, "m2"))
@@ -73,6 +77,7 @@ def test_a_killed_orchestrator_shows_without_a_new_row(tmp_path, own):
     (tmp_path / "lock").unlink()  # as if nobody held it
     assert reading.refresh()
     assert (reading.latest.state, reading.latest.live) == ("dead", False)
+    assert (reading.latest.busy, reading.latest.counts()["running"]) == (0, 0)
 
 
 def test_nothing_is_there_yet(tmp_path):
