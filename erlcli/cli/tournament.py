@@ -200,9 +200,15 @@ def resume(
     code = drive(layout, lock, names, plain=plain, detach=detach, json_output=json_output)
     after = summary(layout)
     if (after["state"], after["slices"]) == ("finished", before) and not (detach or json_output):
-        more = f"--set tournament.budget.steps={2 * (after['total_steps'] or 0)}"
-        print(f"  train on   erl resume {quoted(layout.root)} {more}")
+        _say_what_trains_on(layout, after)
     return code
+
+
+def _say_what_trains_on(layout: RunLayout, row: Row) -> None:
+    """After a resume that found nothing to do; where seconds are used up, more steps would not help."""
+    if row["steps"] >= row["total_steps"] or row["target_reached"]:
+        more = f"--set tournament.budget.steps={2 * row['total_steps']}"
+        print(f"  train on   erl resume {quoted(layout.root)} {more}")
 
 
 def _change(layout: RunLayout, overrides: list[str]) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 from erlcli.algorithms import registry
 from erlcli.engine.plot import COLORS, UNITS, canvas, draw_targets, dress, save_figure
 from erlcli.recipe.load import read_toml
-from erlcli.runs.journal import Member
 from erlcli.runs.jsonl import Row, read_json
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.members import Member
 from erlcli.runs.progress import Moment, Progress, of
 from erlcli.runs.text import score
 

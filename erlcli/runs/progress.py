@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from erlcli.runs.journal import FILE, Board, Member
+from erlcli.runs.journal import FILE, Board
 from erlcli.runs.jsonl import Row, read
+from erlcli.runs.members import Member
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from erlcli.runs.journal import Board, Member
+from erlcli.runs.journal import Board
 from erlcli.runs.jsonl import Row
+from erlcli.runs.members import Member
 from erlcli.tournament.scores import Sample
 
 COMPLETE = ("budget", "done")  # why a slice ended that was trained to its end

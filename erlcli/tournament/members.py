@@ -19,10 +19,10 @@ from erlcli.engine.status import status_row
 from erlcli.errors import DamagedError
 from erlcli.recipe.load import AnyRecipe, dump, load
 from erlcli.recipe.tournament import TournamentRecipe
-from erlcli.runs.journal import Member
 from erlcli.runs.jsonl import Appender, Row, read_json, sync_path, write_json, write_text
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import is_owned
+from erlcli.runs.members import Member
 from erlcli.tournament.ledger import Crown, Ledger
 from erlcli.tournament.scores import Sample
 

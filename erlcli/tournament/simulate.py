@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 
 from erlcli.errors import DamagedError
-from erlcli.runs.journal import Member
 from erlcli.runs.jsonl import Row
+from erlcli.runs.members import Member
 from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.draws import derive
 from erlcli.tournament.ledger import Crown, Ledger

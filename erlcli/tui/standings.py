@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from erlcli.runs.journal import Change, Journal, Member
+from erlcli.runs.journal import Journal
 from erlcli.runs.jsonl import JsonFile
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import is_owned
+from erlcli.runs.members import Change, Member
 from erlcli.runs.view import LIVE, state_of
 
 

@@ -8,10 +8,10 @@ from erlcli.engine.fusion import forget, fuse
 from erlcli.recipe.load import read_toml
 from erlcli.recipe.shipped import find
 from erlcli.recipe.tournament import check_tournament
-from erlcli.runs.journal import Member
 from erlcli.runs.jsonl import read
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock
+from erlcli.runs.members import Member
 from erlcli.tournament import evolve
 from erlcli.tournament.ledger import Ledger, fold
 from erlcli.tournament.members import MemberStore
