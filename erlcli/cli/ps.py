@@ -66,9 +66,12 @@ def engine_processes() -> dict[Path, list[psutil.Process]]:
 
 def run_argument(command: Sequence[str]) -> str | None:
     """The run directory in the command line of an engine process; None for any other process."""
+    from erlcli.tournament.backends import reaper
+
     for flag, module, *rest in (command[i:] for i in range(len(command) - 2)):
         if flag == "-m":
-            return rest[0] if module.startswith((ENGINE, TOURNAMENT)) and module != forks.MODULE else None
+            ours = module.startswith((ENGINE, TOURNAMENT)) and module not in (forks.MODULE, reaper.MODULE)
+            return rest[0] if ours else None
     return None
 
 

@@ -329,10 +329,10 @@ def _panel(axes: Any, story: Story, key: str, colors: Any) -> None:  # noqa: ANN
     tones = ["0.8" if m.best is None else colors.to_rgba(m.best) for m in members]
     axes.scatter(x, [value(m) for m in members], c=tones, s=16, linewidths=0.3, edgecolors="0.4", zorder=3)
     champion = progress.board.champion
-    if champion is not None:
-        line = [m for m in champion.lineage if key in m.parameters]
-        end = max(progress.steps, progress.births[line[-1].id]) if line else 0
-        axes.plot([*(progress.births[m.id] for m in line), end], [*map(value, line), *map(value, line[-1:])],
+    line = [m for m in champion.lineage if key in m.parameters] if champion is not None else []
+    if line:  # its algorithm may not have the key
+        end = max(progress.steps, progress.births[line[-1].id])
+        axes.plot([*(progress.births[m.id] for m in line), end], [*map(value, line), value(line[-1])],
                   drawstyle="steps-post", color=CHAMPION, linewidth=1.8, zorder=2)  # fmt: skip
     if words:
         axes.set_yticks(range(len(names)), names)

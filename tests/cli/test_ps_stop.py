@@ -111,6 +111,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         (["python", "-m", "erlcli.engine.learner", "/runs/a", "1", "5", "7"], "/runs/a"),
         (["python", "-X", "dev", "-m", "erlcli.engine.supervisor", "runs/b", "3"], "runs/b"),
         (["python", "-m", "erlcli", "train", "/runs/a"], None),
+        (["python", "-m", "erlcli.engine.forkserver", "5", " "], None),
+        (["python", "-m", "erlcli.tournament.backends.reaper", "4554", "9"], None),
         (["python", "-m", "erlcli.engine.learner"], None),
         (["bash", "-c", "python -m erlcli.engine.learner /runs/a"], None),
         (["python", "-m", "pytest", "-m", "erlcli.engine.learner", "x"], None),

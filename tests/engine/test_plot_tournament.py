@@ -80,6 +80,15 @@ def test_several_algorithms_share_a_picture(tmp_path):
         assert (tmp_path / "x.svg").read_bytes().startswith(SVG)
 
 
+def test_a_key_that_nobody_in_the_champions_line_has_gets_no_line(tmp_path):
+    story = Story.read(made(tmp_path / "cup", "independent", slices=8))
+    champion = story.progress.board.champion
+    for member in champion.lineage:
+        member.parameters = {"algorithm.name": "dqn"}
+    parameters(story, tmp_path / "x.svg")
+    assert f"line of the champion, {champion.id}" in (tmp_path / "x.svg").read_text()
+
+
 def test_a_few_disasters_do_not_press_a_picture_flat():
     class Axes:
         bottom, text = None, None

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from erlcli.errors import RecipeError
+from erlcli.errors import DamagedError, RecipeError
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament.backends.settings import RaySettings
 
@@ -14,6 +14,15 @@ def test_they_are_kept_beside_the_journal(tmp_path):
     assert RaySettings.of(layout) is None
     RaySettings("10.0.0.1:6379", 2, 0.25).save(layout)
     assert RaySettings.of(layout) == RaySettings("10.0.0.1:6379", 2, 0.25)
+
+
+@pytest.mark.parametrize("text", ['{"kind": "ray"}', '{"address": "auto", "cpus": "some", "gpus": 0}', "torn", "[1]"])
+def test_a_file_without_them_is_damaged_and_not_a_tournament_on_this_machine(text, tmp_path):
+    (tmp_path / "backend.json").write_text(text)
+    with pytest.raises(DamagedError, match="not the settings of a Ray cluster") as caught:
+        RaySettings.of(RunLayout(tmp_path))
+    (tmp_path / "backend.json").write_text(caught.value.remedy.removeprefix("write it anew: "))
+    assert RaySettings.of(RunLayout(tmp_path)) == RaySettings()
 
 
 def test_auto_is_the_address_of_the_environment(monkeypatch):

@@ -17,6 +17,7 @@ from erlcli.errors import OwnedError, RecipeError
 from erlcli.runs.jsonl import write_text
 from erlcli.runs.layout import RunLayout
 from erlcli.tournament.backends.place import OWNERS, PROOF
+from erlcli.tournament.backends.reaper import MODULE as REAPER_MODULE
 from erlcli.tournament.backends.settings import RaySettings
 from erlcli.tournament.slots import cores
 
@@ -87,9 +88,7 @@ def _hush() -> None:
 
 def reaper(layout: RunLayout) -> Child:
     """A process that ends a cluster of our own if this one is killed."""
-    return Child.spawn(
-        REAPER, "erlcli.tournament.backends.reaper", [str(os.getpid())], layout.output(REAPER), threads=1, light=True
-    )
+    return Child.spawn(REAPER, REAPER_MODULE, [str(os.getpid())], layout.output(REAPER), threads=1, light=True)
 
 
 def supersede(root: Path) -> None:

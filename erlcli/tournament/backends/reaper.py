@@ -13,6 +13,7 @@ import sys
 
 import psutil
 
+MODULE = "erlcli.tournament.backends.reaper"
 LOOK_SECONDS = 2.0
 
 

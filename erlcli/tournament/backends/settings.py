@@ -7,10 +7,9 @@ import importlib.util
 import os
 import socket
 from dataclasses import dataclass
-from typing import Any
 
-from erlcli.errors import RecipeError
-from erlcli.runs.jsonl import read_json, write_json
+from erlcli.errors import DamagedError, RecipeError
+from erlcli.runs.jsonl import Row, encode, read_json, write_json
 from erlcli.runs.layout import RunLayout
 
 FILE = "backend.json"
@@ -35,15 +34,28 @@ class RaySettings:
 
     @staticmethod
     def of(layout: RunLayout) -> RaySettings | None:
-        """Those of a tournament; None for one on the slots of this machine."""
-        row: dict[str, Any] | None = read_json(layout.root / FILE)
-        if row is None:
+        """Those of a tournament; None for one on the slots of this machine.
+
+        Raises:
+            DamagedError: the file is there, and doesn't say all of them.
+        """
+        path = layout.root / FILE
+        if not path.exists():
             return None
-        return RaySettings(str(row["address"]), int(row["cpus"]), float(row["gpus"]))
+        row = read_json(path) or {}
+        try:
+            return RaySettings(str(row["address"]), int(row["cpus"]), float(row["gpus"]))
+        except (KeyError, TypeError, ValueError):
+            raise DamagedError(
+                f"{path}: not the settings of a Ray cluster",
+                expected="address, cpus and gpus, as erl tournament has written them",
+                found=", ".join(row) or "no JSON object",
+                remedy=f"write it anew: {encode(_as_row(RaySettings()))}",
+            ) from None
 
     def save(self, layout: RunLayout) -> None:
         """Write them into a tournament's directory."""
-        write_json(layout.root / FILE, {"kind": "ray", **dataclasses.asdict(self)})
+        write_json(layout.root / FILE, _as_row(self))
 
     def check(self) -> None:
         """See whether they can be used, as far as that can be told at once.
@@ -83,3 +95,7 @@ class RaySettings:
         """The address to connect to; None for whatever is on this machine."""
         address = self.address if self.address != AUTO else os.environ.get("RAY_ADDRESS", AUTO)
         return None if address in (AUTO, "local", "") else address
+
+
+def _as_row(settings: RaySettings) -> Row:
+    return {"kind": "ray", **dataclasses.asdict(settings)}
