@@ -193,8 +193,8 @@ class DDPG(OffPolicyAlgorithm):
     def _log_density(self, obs: Tensor, action: Tensor) -> Tensor:
         return deterministic_log_density(self.policy.act_greedy(obs), action, self.policy.sigma)
 
-    def after_rollout(self, progress: float) -> dict[str, float | Tensor]:
-        """The noise of the next rollout."""
+    def set_acting(self, progress: float) -> dict[str, float | Tensor]:
+        """The scale of the noise; see `Algorithm.set_acting`."""
         std = self.config.noise_std(progress)
         self.policy.sigma.fill_(std)
         return {"schedule/noise_std": std}

@@ -206,8 +206,8 @@ class DQN(OffPolicyAlgorithm):
         if self.updates % self.config.target_interval == 0:
             self.target.update(self.config.tau)
 
-    def after_rollout(self, progress: float) -> dict[str, float | Tensor]:
-        """The next rollout's epsilon."""
+    def set_acting(self, progress: float) -> dict[str, float | Tensor]:
+        """Epsilon; see `Algorithm.set_acting`."""
         epsilon = self.config.epsilon(progress / self.config.exploration_fraction)
         self.policy.epsilon.fill_(epsilon)
         return {"schedule/epsilon": epsilon}

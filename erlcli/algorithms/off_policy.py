@@ -116,10 +116,6 @@ class OffPolicyAlgorithm(Algorithm):
             Device scalars without gradient by name, the same names in every call; they are averaged over a rollout.
         """
 
-    def after_rollout(self, progress: float) -> dict[str, float | Tensor]:
-        """Called once a rollout after its updates, to set what changes acting; returns metrics."""
-        return {}
-
     @property
     def updates(self) -> int:
         """Gradient steps of the critic taken so far."""
@@ -141,10 +137,11 @@ class OffPolicyAlgorithm(Algorithm):
             self.h_term.add(rollout)
         learning_rate = self.config.learning_rate(progress)
         self.learning_rate.fill_(learning_rate)
-        metrics = self._learn(due)
+        # The replay keeps raw observations and no densities, so the statistics need not be those that were acted by.
         self.policy.update_normalizer(rollout.obs[:-1], rollout.unsure, self.collective)
+        metrics = self._learn(due)
         self.policy.warmup.fill_(self._steps < self.config.warmup_steps)
-        metrics |= self.after_rollout(progress if following is None else following)
+        metrics |= self.set_acting(progress if following is None else following)
         metrics |= {
             "replay/size": len(self.replay),
             "schedule/learning_rate": learning_rate,

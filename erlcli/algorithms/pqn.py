@@ -91,15 +91,12 @@ class PQN(Algorithm):
         config = self.config
         learning_rate = config.learning_rate(progress)
         self.learning_rate.fill_(learning_rate)
+        # Nothing of the step depends on the statistics that were acted by.
+        self.policy.update_normalizer(rollout.obs[:-1], rollout.unsure, self.collective)
         features, action, returns = self._prepare(rollout)
         rows = len(returns)
-        acted = progress if following is None else following
-        epsilon = config.epsilon(acted / config.exploration_fraction)
-        self.policy.epsilon.fill_(epsilon)
-        metrics: dict[str, float | Tensor] = {
-            "schedule/epsilon": epsilon,
-            "schedule/learning_rate": learning_rate,
-        }
+        metrics = self.set_acting(progress if following is None else following)
+        metrics["schedule/learning_rate"] = learning_rate
         minibatches = self.collective.minibatches(rows, config.batch_size)
         if not minibatches:  # every env was only reset; a step on nothing but momentum would still move the weights
             return metrics
@@ -114,13 +111,18 @@ class PQN(Algorithm):
                 sums += parts
         self.optimizer.count(config.epochs * minibatches)
         self.optimizer.check_finite()
-        self.policy.update_normalizer(rollout.obs[:-1], rollout.unsure, self.collective)
         loss_mean, q_mean = (sums / (config.epochs * minibatches)).unbind()
         return metrics | {
             "loss/critic": loss_mean,
             "value/q": q_mean,
             "loss/grad_norm": self.optimizer.mean_grad_norm(),
         }
+
+    def set_acting(self, progress: float) -> dict[str, float | Tensor]:
+        """Epsilon; see `Algorithm.set_acting`."""
+        epsilon = self.config.epsilon(progress / self.config.exploration_fraction)
+        self.policy.epsilon.fill_(epsilon)
+        return {"schedule/epsilon": epsilon}
 
     def step(self, features: Tensor, action: Tensor, returns: Tensor) -> tuple[Tensor]:
         """One gradient step on (B, F), (B,) and (B,); loss and mean value, (2,)."""

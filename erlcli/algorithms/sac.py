@@ -38,6 +38,7 @@ from erlcli.core.encoders import make_encoder
 from erlcli.core.ensemble import QEnsemble
 from erlcli.core.target import Target
 from erlcli.core.transitions import Transitions
+from erlcli.core.types import Rollout
 
 
 class SAC(SoftActorCritic):
@@ -161,8 +162,12 @@ class ModSAC(SAC):
     def _rate(self) -> float:
         return 1.0 / (2.0 - math.exp(-(float(self.loss) ** 2)))
 
-    def after_rollout(self, progress: float) -> dict[str, float | Tensor]:
-        """Read the loss, once a rollout."""
+    def update(self, rollout: Rollout, progress: float, following: float | None = None) -> dict[str, float | Tensor]:
+        """Learn from one rollout, then read the loss: the rate stays within the next one's; see `Algorithm.update`."""
+        return super().update(rollout, progress, following) | self.read_loss()
+
+    def read_loss(self) -> dict[str, float | Tensor]:
+        """Set the rate by the loss so far; returns it as a metric."""
         self.rate = self._rate()
         return {"schedule/actor_rate": self.rate}
 

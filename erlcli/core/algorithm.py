@@ -184,6 +184,16 @@ class Algorithm(ABC):
             DivergedError: something became NaN or infinite, in this rollout or, on a GPU, in the one before.
         """
 
+    def set_acting(self, progress: float) -> dict[str, float | Tensor]:
+        """Set what the policy acts by beside its weights, such as epsilon, for steps from `progress` on.
+
+        `update` does so for the rollout after it; the loop does at restart points, where the schedules may be others.
+
+        Returns:
+            Metrics by name.
+        """
+        return {}
+
     @abstractmethod
     def settle(self) -> None:
         """Wait until what was learnt so far is known to be finite; comes before weights are kept.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,12 +95,14 @@ def check_spaces(first: LoadedPolicy, other: LoadedPolicy) -> None:
 
 
 def _same_unit(loaded: Sequence[LoadedPolicy]) -> bool:
-    """Whether Q values of the members mean the same: discounted alike, of rewards in the same scale.
+    """Whether Q values of the members mean the same: discounted alike, of the same rewards in the same scale.
 
-    Rewards that are normalised have a scale of their own in every run.
+    Rewards that are normalised have a scale of their own in every run. What else of `[env]` may change rewards has to
+    be the same in all of them: arguments, wrappers, and an Atari game's clipping, frame skip and lives.
     """
     units = set()
     for one in loaded:
         algorithm = one.recipe.algorithm.model_dump()
-        units.add((one.recipe.env.id, algorithm.get("gamma"), algorithm.get("reward_scale", 1.0)))
+        env = one.recipe.env.model_dump(mode="json", include={"id", "kwargs", "wrappers", "atari"})
+        units.add(json.dumps([env, algorithm.get("gamma"), algorithm.get("reward_scale", 1.0)], sort_keys=True))
     return len(units) == 1 and not any(one.recipe.normalize.reward for one in loaded)

@@ -230,6 +230,7 @@ class Loop:
         seed = derive(self.recipe.train.seed, "restart", version)
         self.episodes.restart()
         self.algorithm.restart(derive(seed, "learner", *([rank] if (rank := self.collective.rank) else [])))
+        self.algorithm.set_acting(self.counters.steps / self.recipe.train.total_steps)
         rollouts = self.plan.checkpoint - version % self.plan.checkpoint
         self.sampler.restart(self.algorithm.policy, version, derive(seed, "sampler"), rollouts)
 

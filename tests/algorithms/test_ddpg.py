@@ -214,7 +214,7 @@ def test_the_warm_up_is_uniform_and_its_end_reaches_other_policies_by_the_state(
 def test_the_scale_of_the_noise_follows_its_schedule_in_the_policys_state():
     algorithm = make(noise_std={"kind": "linear", "start": 0.4, "end": 0.0})
     assert float(algorithm.policy.state_dict()["sigma"]) == pytest.approx(0.4)
-    assert algorithm.after_rollout(0.75) == {"schedule/noise_std": pytest.approx(0.1)}
+    assert algorithm.set_acting(0.75) == {"schedule/noise_std": pytest.approx(0.1)}
     assert float(algorithm.policy.sigma) == pytest.approx(0.1)
 
 

@@ -141,6 +141,16 @@ def test_epsilon_and_learning_rate_follow_their_schedules():
     assert metrics["schedule/learning_rate"] == pytest.approx(2.5e-4 * 0.75)
 
 
+def test_the_first_rollout_is_learnt_from_normalised():
+    made = reading(make(NormalizeConfig(obs=True)))
+    obs = [2.0, 4.0, 6.0, 8.0, 5.0]
+    seen = []
+    made._step = lambda algorithm, features, *rest: seen.extend(features.flatten().tolist()) or (torch.zeros(2),)
+    made.update(rollout(obs, [1.0] * 4), 0.0)
+    spread = np.std(obs[:4])
+    assert sorted(set(seen)) == pytest.approx([(x - 5.0) / spread for x in obs[:4]], rel=1e-4)
+
+
 def test_a_rollout_of_nothing_but_resets_changes_nothing():
     made = make()
     before = made.optimizer.flat.clone()

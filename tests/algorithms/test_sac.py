@@ -328,7 +328,7 @@ def test_only_bounded_boxes_will_do():
 def test_the_actors_rate_follows_the_critics_loss(loss, rate):
     algorithm = make("mod_sac")
     algorithm.loss.fill_(loss)
-    assert algorithm.after_rollout(0.0) == {"schedule/actor_rate": pytest.approx(rate)}
+    assert algorithm.read_loss() == {"schedule/actor_rate": pytest.approx(rate)}
     algorithm.loss.fill_(3.0)  # within a rollout the rate stays
     for seed in range(60):
         algorithm.learn(make_batch(seed))
@@ -369,7 +369,7 @@ def test_both_time_scales_are_saved():
     algorithm = make("mod_sac", loss_memory=0.9)
     for seed in range(5):
         algorithm.learn(make_batch(seed))
-    algorithm.after_rollout(0.0)
+    algorithm.read_loss()
     state = algorithm.state_dict()
     scales = {k: v for k, v in state["time_scales"].items() if not isinstance(v, torch.Tensor)}
     state["time_scales"].update(json.loads(json.dumps(scales)))

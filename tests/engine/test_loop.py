@@ -25,7 +25,7 @@ class Looker:
 
     def __init__(self):
         self.policy = torch.nn.Linear(1, 1)
-        self.seen, self.seeds = [], []
+        self.seen, self.seeds, self.acts = [], [], []
 
     def update(self, rollout, progress, following=None):
         self.updates += 1
@@ -37,6 +37,10 @@ class Looker:
 
     def restart(self, seed):
         self.seeds.append(seed)
+
+    def set_acting(self, progress):
+        self.acts.append(round(progress, 4))
+        return {}
 
     def state_dict(self):
         return {"n": self.updates}
@@ -110,6 +114,13 @@ def test_restart_points_depend_on_seed_and_version_alone(tmp_path):
     other = make(tmp_path / "other")
     other.run()
     assert other.sampler.restarts == loop.sampler.restarts
+
+
+def test_what_acts_beside_weights_is_set_at_restart_points(tmp_path):
+    """A schedule that was changed there, or by a resume, holds from the next step on."""
+    loop = make(tmp_path)
+    loop.run()
+    assert loop.algorithm.acts == [round(steps / 56, 4) for steps in (0, 24, 48)]
 
 
 def test_counts_progress_and_versions(tmp_path):
