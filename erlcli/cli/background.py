@@ -15,6 +15,7 @@ from erlcli.cli import dashboard
 from erlcli.cli.output import quoted, shorten
 from erlcli.engine import forks
 from erlcli.engine.child import describe_exit
+from erlcli.engine.failures import reported
 from erlcli.errors import ErlError, RecipeError, unwritable
 from erlcli.runs import control
 from erlcli.runs.jsonl import read_json
@@ -104,8 +105,9 @@ def start(
         wait: until it has written its first status.
 
     Raises:
-        ErlError: it does not come.
+        ErlError: it does not come; what it says itself, if it got to that.
     """
+    layout.error(role).unlink(missing_ok=True)  # of an earlier attempt
     log, channel = layout.output(role), forks.hand_on()
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -119,12 +121,19 @@ def start(
         )
     if channel is not None:
         os.close(channel)
-    while wait and (read_json(layout.status) or {}).get("pid") != process.pid:
+    while wait and not _is_at_work(layout, process):
         if process.poll() is not None:
-            raise ErlError(f"{layout.root}: the {role} did not start", found=log.read_text()[-500:])
+            unknown = ErlError(f"{layout.root}: the {role} did not start", found=log.read_text()[-500:].strip())
+            raise reported(role, layout) or unknown
         time.sleep(0.02)
     lock.release()
     return process
+
+
+def _is_at_work(layout: RunLayout, process: subprocess.Popen[bytes]) -> bool:
+    """Whether the owner has begun: its status is its own, and doesn't say why it could not."""
+    status = read_json(layout.status) or {}
+    return status.get("pid") == process.pid and status.get("state") != "failed"
 
 
 def beside_dashboard(layout: RunLayout, process: subprocess.Popen[bytes], detached: Sequence[str]) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from erlcli.cli.output import count, fail, print_json, seconds, shorten
-from erlcli.errors import RecipeError
+from erlcli.errors import DamagedError, RecipeError
 from erlcli.runs.jsonl import Row
 from erlcli.runs.text import plural, quoted, score
 
@@ -200,15 +200,20 @@ def resume(
     code = drive(layout, lock, names, plain=plain, detach=detach, json_output=json_output)
     after = summary(layout)
     if (after["state"], after["slices"]) == ("finished", before) and not (detach or json_output):
-        _say_what_trains_on(layout, after)
+        _say_what_trains_on(layout)
     return code
 
 
-def _say_what_trains_on(layout: RunLayout, row: Row) -> None:
-    """After a resume that found nothing to do; where seconds are used up, more steps would not help."""
-    if row["steps"] >= row["total_steps"] or row["target_reached"]:
-        more = f"--set tournament.budget.steps={2 * row['total_steps']}"
-        print(f"  train on   erl resume {quoted(layout.root)} {more}")
+def _say_what_trains_on(layout: RunLayout) -> None:
+    """After a resume that found nothing to do."""
+    from erlcli.recipe.tournament import load_tournament
+    from erlcli.runs.jsonl import read
+    from erlcli.tournament.ledger import fold
+    from erlcli.tournament.limits import raised
+
+    more = raised(fold(read(layout.root / JOURNAL)), load_tournament(layout.recipe))
+    if more:
+        print(f"  train on   erl resume {quoted(layout.root)} {' '.join(f'--set {item}' for item in more)}")
 
 
 def _change(layout: RunLayout, overrides: list[str]) -> None:
@@ -268,7 +273,7 @@ class _Lines:
     def __init__(self, layout: RunLayout, *, quiet: bool) -> None:
         from erlcli.runs.jsonl import Tail
 
-        self._quiet = quiet
+        self._quiet, self._layout = quiet, layout
         self._tail = Tail(layout.root / JOURNAL)
         self._tail.read()  # what an earlier attempt did is no news
 
@@ -280,12 +285,18 @@ class _Lines:
         try:
             for row in rows:
                 if (text := describe(row)) is not None:
-                    print(text, flush=True)
+                    print(text + self._advice(row), flush=True)
         except BrokenPipeError:  # whoever read our lines has left; training goes on
             import os
 
             self._quiet = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _advice(self, row: Row) -> str:
+        """What to do about a row that nothing follows from by itself."""
+        if row["event"] == "slots" and not row["slots"]:
+            return f"; erl scale {quoted(self._layout.root)} --slots N"
+        return ""
 
 
 def _with_dashboard(layout: RunLayout, lock: RunLock, names: list[str]) -> int:
@@ -343,6 +354,6 @@ def closing_lines(layout: RunLayout, row: Row) -> list[str]:
         lines.append(f"  champion {row['champion']}, mean return {score(row['score'])}{goal}")
         lines.append(f"  score   erl eval {root} --episodes 100")
         lines.append(f"  ship    erl export {root}")
-    if row["state"] != "finished":
+    if row["state"] != "finished" and row["exit_code"] != DamagedError.exit_code:  # whose remedy comes first
         lines.append(f"  go on   erl resume {root}")
     return lines

@@ -76,9 +76,8 @@ class JournalWriter:
             offset += len(line)
             found = decode(line)
             if found or not line.strip():
-                self._check(found, rows, good)
+                rows += self._fresh(found, rows, good)
                 good, ends = offset, line.endswith(b"\n")
-            rows += found
         if torn := data[good:]:
             self.set_aside = _free(self.path)
             self.set_aside.write_bytes(torn)
@@ -89,18 +88,29 @@ class JournalWriter:
             os.fsync(self._fd)
         return rows
 
-    def _check(self, found: list[Row], rows: list[Row], good: int) -> None:
-        """Rows number on without a gap: one that is damaged in the middle must not be passed over."""
-        seq = int(rows[-1]["seq"]) if rows else 0
+    def _fresh(self, found: list[Row], rows: list[Row], good: int) -> list[Row]:
+        """Those of the rows found that aren't there yet: a row that comes twice counts once.
+
+        They number on without a gap: one that is damaged in the middle must not be passed over.
+        """
+        fresh: list[Row] = []
         for row in found:
-            seq += 1
-            if row.get("seq") != seq:
-                raise DamagedError(
-                    f"{self.path}: rows are missing after byte {good:,}",
-                    expected=f"row {seq}",
-                    found=f"row {row.get('seq')}",
-                    remedy="restore the file from a backup, or cut it there to go on from row " + str(seq - 1),
-                )
+            before, number = len(rows) + len(fresh), row.get("seq")
+            if number == before + 1:
+                fresh.append(row)
+            elif not isinstance(number, int) or number > before or number < 1:
+                raise self._damaged("rows are missing", good, f"row {before + 1}", f"row {number}", before)
+            elif row != [*rows, *fresh][number - 1]:
+                raise self._damaged(f"row {number} comes twice", good, f"row {before + 1}", "another one", before)
+        return fresh
+
+    def _damaged(self, what: str, good: int, expected: str, found: str, last: int) -> DamagedError:
+        return DamagedError(
+            f"{self.path}: {what} after byte {good:,}",
+            expected=expected,
+            found=found,
+            remedy=f"restore the file from a backup, or cut it there to go on from row {last}",
+        )
 
 
 def _free(path: Path) -> Path:

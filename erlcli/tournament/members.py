@@ -74,6 +74,14 @@ class Store(ABC):
         """The checkpoint at `steps`, as `erl eval --checkpoint` takes it."""
 
     @abstractmethod
+    def check(self, member: str, steps: int) -> None:
+        """See whether children can start from the checkpoint at `steps`.
+
+        Raises:
+            DamagedError: it is damaged, or gone.
+        """
+
+    @abstractmethod
     def crown(self, crown: Crown, row: Row) -> None:
         """Make the champion's directory, unless it is there; `row` is its evaluation."""
 
@@ -186,6 +194,12 @@ class MemberStore(Store):
     def scored_checkpoint(self, member: str, steps: int) -> str:
         """See `Store.scored_checkpoint`."""
         return str(self._checkpoint(member, steps))
+
+    def check(self, member: str, steps: int) -> None:
+        """See `Store.check`."""
+        from erlcli.engine.checkpoint import verify
+
+        verify(self._checkpoint(member, steps))
 
     def crown(self, crown: Crown, row: Row) -> None:
         """See `Store.crown`. `champion` is a link that is moved in one step; what it points to never changes."""

@@ -19,22 +19,22 @@ from erlcli.runs import control
 from erlcli.runs.journal import FILE
 from erlcli.runs.jsonl import Row, write_json
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.text import quoted
 from erlcli.tournament import board, evolve
 from erlcli.tournament.backends.base import Backend, Order, Report
 from erlcli.tournament.draws import derive, seed_of
 from erlcli.tournament.evolve import Task
+from erlcli.tournament.failures import Failures
 from erlcli.tournament.journal import JournalWriter
 from erlcli.tournament.ledger import Ledger
 from erlcli.tournament.members import Store
 from erlcli.tournament.places import Places
+from erlcli.tournament.status import ending, status_row
 from erlcli.tournament.stops import Stops
 
 TICK_SECONDS = 0.1
 REQUEST_SECONDS = 0.2
 AT_ONCE = 16  # orders between two writes: more would let the first slots wait for decisions about the last
 PROCESS = "orchestrator"
-FATAL = ("RecipeError", "DivergedError", "DamagedError")  # it would fail of them again
 
 
 class Orchestrator:
@@ -66,9 +66,9 @@ class Orchestrator:
         self._evaluating: set[str] = set()  # slots whose slice is over
         self.killed: dict[str, Row] = {}
         self.places = Places(self)
+        self.failures = Failures(self)
         self._unwritten: list[Row] = []  # reports, which nothing is done about before the next decisions
         self.stops = Stops(layout, backend)
-        self._error: ErlError | None = None
         self._due = {"status": 0.0, "requests": 0.0}
         self._state = ""
 
@@ -88,12 +88,12 @@ class Orchestrator:
                 while (outcome := self._step()) is None:
                     tick()
         except BaseException:
-            self._write_status("failed", 1)
+            self._write_status("failed", Outcome(1, "failed"))
             raise
         finally:
             self.backend.close()
             self.journal.close()
-        self._write_status(outcome.state, outcome.exit_code, outcome.error)
+        self._write_status(outcome.state, outcome)
         tick()
         return outcome
 
@@ -104,8 +104,8 @@ class Orchestrator:
         self._write_status("starting")
         ranked_by = self.recipe.section.evaluation.score
         rows: list[Row] = [{"event": "open", "pid": os.getpid(), "ranked_by": ranked_by}]
-        if names and list(names) != self.ledger.board.slots:
-            rows.append({"event": "slots", "slots": list(names)})
+        if (names and list(names) != self.ledger.board.slots) or not self.ledger.board.slots:
+            rows.append({"event": "slots", "slots": list(names)})  # none, once more: that is what it waits for
         if self.ledger.paused:
             rows.append({"event": "resume"})
         self.record(*rows)
@@ -191,7 +191,11 @@ class Orchestrator:
             left = None if section.slice.seconds is None else max(section.slice.seconds - entry.used_seconds, 1.0)
             order = Order(entry.id, run, True, entry.until, left, None, episodes, seed)
         elif task.kind in board.FRESH:
-            checkpoint = self.store.scored_checkpoint(entry.id, entry.scored)
+            try:
+                checkpoint = self.store.scored_checkpoint(entry.id, entry.scored)
+            except DamagedError as error:
+                self.failures.take(entry.id, error, training=False)
+                return
             played = entry.sample.episodes if entry.sample is not None else 0
             seed = derive(seed_of(self.recipe), "confirm", entry.id, entry.scored, played)
             if task.kind == "confirm":
@@ -218,8 +222,7 @@ class Orchestrator:
         try:
             self.store.create(self.ledger.board.members[row["member"]], row)
         except DamagedError as error:
-            self._end_slice(row["member"], None, "failed", reason=error.message)
-            self._retire(row["member"], error.message)
+            self.failures.take(row["member"], error, training=False)
 
     def _crown(self) -> None:
         crown = self.ledger.crown
@@ -234,7 +237,7 @@ class Orchestrator:
         if report.event == "trained":
             self._evaluating.add(report.slot)
             setup = {"setup_seconds": facts["setup_seconds"]} if "setup_seconds" in facts else {}
-            self._end_slice(report.member, int(facts["steps"]), facts["why"], facts["seconds"], **setup)
+            self.end_slice(report.member, int(facts["steps"]), facts["why"], facts["seconds"], **setup)
             return
         training = task.kind == "slice" and report.slot not in self._evaluating
         del self.busy[report.slot]
@@ -246,25 +249,26 @@ class Orchestrator:
             self._fail(report, task, training=training)
         elif report.event == "lost":
             if training:
-                self._end_slice(report.member, None, "lost", reason=facts["reason"])
+                self.end_slice(report.member, None, "lost", reason=facts["reason"])
         elif training:
             seconds = float(facts.get("seconds", 0.0))
-            self._end_slice(report.member, facts.get("steps"), "stopped", seconds=seconds, reason=why)
+            self.end_slice(report.member, facts.get("steps"), "stopped", seconds=seconds, reason=why)
             if facts.get("user"):
-                self._retire(report.member, "stopped by its user: erl resume trains it on by itself")
+                self.retire(report.member, "stopped by its user: erl resume trains it on by itself")
             elif report.slot not in self.ledger.board.slots:
                 self.record({"event": "park", "member": report.member, "reason": why})
         if (row := self.killed.pop(report.member, None)) is not None:
             if report.member in self.ledger.alive:
                 self.record(row)
                 self.store.prune(self.ledger)
-            else:
+            elif "request" in row:
                 reason = f"{report.member}: it left the race by itself meanwhile"
                 self.record({"event": "refuse", "do": "kill", "reason": reason, "request": row["request"]})
         if report.slot not in self.ledger.board.slots:
             self.places.fit()
 
-    def _end_slice(self, member: str, steps: int | None, why: str, seconds: float = 0.0, **facts: Any) -> None:  # noqa: ANN401
+    def end_slice(self, member: str, steps: int | None, why: str, seconds: float = 0.0, **facts: Any) -> None:  # noqa: ANN401
+        """A slice is over, or something else of a member has failed, at `steps` or else its newest checkpoint."""
         entry = self.ledger.alive[member]
         to_steps = self.store.newest_steps(member, entry.steps) if steps is None else steps
         row = {"event": "slice_end", "member": member, "to_steps": max(to_steps, entry.steps), "why": why}
@@ -277,24 +281,17 @@ class Orchestrator:
         self._note(self._unwritten, board.evaluation(entry, task.kind, facts))
 
     def _fail(self, report: Report, task: Task, *, training: bool) -> None:
-        """A slice or an evaluation that failed: again, elsewhere, or never again."""
-        error, member = report.facts["error"], report.member
-        entry = self.ledger.alive.get(member)
-        if entry is None:
+        """A slice or an evaluation that failed."""
+        error, member = ErlError.from_json(report.facts["error"]), report.member
+        if member not in self.ledger.alive:
             return
-        reason = str(error.get("message"))
-        if report.facts.get("oom") and self.places.pack_less(report.slot, task):
-            if training:
-                self._end_slice(member, None, "stopped", reason=reason)
-            return
-        facts = {"reason": reason, "found": error.get("found"), "kind": error.get("kind")}
-        self._end_slice(member, None if training else entry.steps, "failed", exit_code=error.get("exit_code"), **facts)
-        if error.get("kind") in FATAL:
-            self._retire(member, reason)
-        elif entry.failures >= self.recipe.section.max_failures:
-            self._retire(member, f"failed {entry.failures} times in a row: {reason}")
+        if not (report.facts.get("oom") and self.places.pack_less(report.slot, task)):
+            self.failures.take(member, error, training=training)
+        elif training:
+            self.end_slice(member, None, "stopped", reason=error.message)
 
-    def _retire(self, member: str, reason: str) -> None:
+    def retire(self, member: str, reason: str) -> None:
+        """A member leaves the race."""
         self.record({"event": "retire", "member": member, "reason": reason})
         self.store.prune(self.ledger)
 
@@ -315,17 +312,9 @@ class Orchestrator:
         return evolve.hopeless(self.ledger, self.recipe)
 
     def _finish(self) -> Outcome:
-        last = self.ledger.last_failure
-        if self._out_of_hope() or (last and self.ledger.crown is None):
-            run = quoted(self.layout.root / "members" / str(last.get("member")) / "recipe.toml")
-            self._error = ErlError.from_json({
-                "kind": last.get("kind"),
-                "message": f"{self.layout.root}: {self.ledger.failed} slices in a row failed",
-                "expected": "members that train",
-                "found": f"{last.get('member')}: {last.get('reason')}",
-                "remedy": f"erl train {run} shows the failure alone",
-            })  # fmt: skip
-            return Outcome(self._error.exit_code, "failed", self._error)
+        if self._out_of_hope() or (self.ledger.last_failure and self.ledger.crown is None):
+            error = self.failures.told()
+            return Outcome(error.exit_code, "failed", error)
         full = not evolve.may_launch(self.ledger, self.recipe)
         if evolve.won(self.ledger, self.recipe):
             self.record({"event": "finish", "reason": "target reached", "budget": self.recipe.budget_steps})
@@ -357,32 +346,11 @@ class Orchestrator:
         if row.get("event") == "evaluate" and row.get("kind") in board.FRESH:
             self._scores[row["member"]] = row
 
-    def _write_status(self, state: str, code: int | None = None, error: ErlError | None = None) -> None:
-        """At most once a second, unless the state changes."""
+    def _write_status(self, state: str, outcome: Outcome | None = None) -> None:
+        """At most once a second, unless the state changes; `outcome` is the last word."""
         now = time.monotonic()
-        if state == self._state and now < self._due["status"] and code is None:
+        if state == self._state and now < self._due["status"] and outcome is None:
             return
         self._state, self._due["status"] = state, now + 1.0
-        ledger, base = self.ledger, self.recipe.base
-        write_json(
-            self.layout.status,
-            {
-                "kind": "tournament",
-                "state": state,
-                "pid": os.getpid(),
-                "time": time.time(),
-                "name": self.layout.root.name,
-                "env": base.env.id,
-                "backend": base.env.backend,
-                "algorithm": None,
-                "mode": self.recipe.section.mode,
-                "steps": ledger.spent_steps,
-                "seconds": round(ledger.active_seconds, 3),
-                "total_steps": self.recipe.budget_steps,
-                "target_return": base.train.target_return,
-                "target_reached": evolve.reached(ledger, self.recipe),
-                "slices": ledger.completed,
-                "exit_code": code,
-                "error": str(error) if error is not None else None,
-            },
-        )
+        row = status_row(self.layout, self.recipe, self.ledger, state)
+        write_json(self.layout.status, row if outcome is None else row | ending(outcome))

@@ -59,7 +59,7 @@ class Places:
             known = "nobody of that name is in the race"
             self._o.record({"event": "refuse", "do": kind, "reason": f"{member}: {known}", "request": request})
         elif kind == "kill":
-            self._kill(member, {"event": "retire", "member": member, "reason": "killed by a user", "request": request})
+            self.remove({"event": "retire", "member": member, "reason": "killed by a user", "request": request})
         elif kind == "clone":
             spawn = births.clone(self._o.ledger, self._o.recipe, member) | {"request": request}
             for written in self._o.record(spawn):
@@ -73,7 +73,9 @@ class Places:
             if kind != "resume":
                 self._o.stops.ask(self._o.busy, "paused" if kind == "pause" else "stopped")
 
-    def _kill(self, member: str, row: Row) -> None:
+    def remove(self, row: Row) -> None:
+        """Write down that a member is retired, as `row` says, once it has left its slot."""
+        member = row["member"]
         slot = next((slot for slot, task in self._o.busy.items() if task.member == member), None)
         if slot is None:
             self._o.record(row)

@@ -55,6 +55,7 @@ class MemoryStore(Store):
     Attributes:
         members: by id.
         crowned: champions, in order.
+        damaged: members whose checkpoints are.
         slice_steps: for the scale of what is learnt.
         wobble: standard deviation of what a slice does to a member's form, of which it forgets half.
     """
@@ -63,6 +64,7 @@ class MemoryStore(Store):
     wobble: float = 0.0
     members: dict[str, Simulated] = field(default_factory=dict)
     crowned: list[Crown] = field(default_factory=list)
+    damaged: set[str] = field(default_factory=set)
 
     def path(self, member: str) -> Path:
         """See `Store.path`."""
@@ -92,6 +94,11 @@ class MemoryStore(Store):
     def scored_checkpoint(self, member: str, steps: int) -> str:
         """See `Store.scored_checkpoint`."""
         return str(steps)
+
+    def check(self, member: str, steps: int) -> None:
+        """See `Store.check`."""
+        if member in self.damaged:
+            raise DamagedError(f"{member}: damaged")
 
     def crown(self, crown: Crown, row: Row) -> None:
         """See `Store.crown`."""

@@ -11,10 +11,10 @@ import time
 import psutil
 import pytest
 
-from erlcli.cli.tournament import create
+from erlcli.cli.tournament import _Lines, create
 from erlcli.recipe.load import load
 from erlcli.recipe.tournament import load_tournament
-from erlcli.runs.jsonl import read
+from erlcli.runs.jsonl import read, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import is_owned
 from erlcli.tournament.ledger import fold
@@ -152,6 +152,31 @@ def test_in_the_background_it_is_listed_scaled_stopped_and_resumed(tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(fold(rows_of(root)).board.slots) == 1
     wait_until_gone(root)
+
+
+def test_a_resume_that_fails_has_its_exit_code_in_the_background_too(tmp_path):
+    layout = create("tournament_cartpole", [], None, tmp_path / "run")
+    rows = [{"seq": number, "time": 1.0, "event": "open"} for number in (1, 3)]
+    (layout.root / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json(layout.status, {"state": "finished", "slices": 0})
+    told = []
+    for how in ("--no-tui", "--detach"):
+        done = erl("resume", layout.root, "--slots", 1, how)
+        assert done.returncode == 6, done.stderr
+        assert "erl resume" not in done.stdout
+        told.append([line for line in done.stderr.splitlines() if line])
+    assert told[0] == told[1]
+    assert told[0][0].startswith("error: ") and "rows are missing" in told[0][0]
+
+
+def test_slots_that_there_are_none_of_come_with_the_command_for_more(tmp_path, capsys):
+    layout = RunLayout(tmp_path / "my run")
+    layout.root.mkdir()
+    lines = _Lines(layout, quiet=False)
+    rows = [{"event": "slots", "slots": ["cpu:0"]}, {"event": "slots", "slots": []}]
+    (layout.root / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines.tick()
+    assert capsys.readouterr().out == f"slots: cpu:0\nslots: none; erl scale '{layout.root}' --slots N\n"
 
 
 def _gpus():

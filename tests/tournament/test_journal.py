@@ -86,6 +86,33 @@ def test_a_hole_in_the_middle_is_no_base_for_decisions(tmp_path):
     assert (caught.value.expected, caught.value.found) == ("row 2", "row 3")
 
 
+def test_a_row_that_comes_twice_counts_once(tmp_path):
+    path = tmp_path / "j.jsonl"
+    path.write_text("".join(json.dumps(row(number)) + "\n" for number in (1, 2, 1, 2, 3, 3)))
+    writer = JournalWriter(path)
+    assert ([r["seq"] for r in writer.rows], writer.seq) == ([1, 2, 3], 3)
+    writer.write([row(4)])
+    writer.close()
+    assert [r["seq"] for r in JournalWriter(path).rows] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_two_rows_of_one_number_are_told_as_such(number, tmp_path):
+    path = tmp_path / "j.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in (row(1), row(2), {**row(number), "event": "pause"})))
+    with pytest.raises(DamagedError, match=f"row {number} comes twice") as caught:
+        JournalWriter(path)
+    assert (caught.value.expected, caught.value.found) == ("row 3", "another one")
+
+
+@pytest.mark.parametrize("number", [0, -1, None, 2.5])
+def test_numbers_that_are_none(number, tmp_path):
+    path = tmp_path / "j.jsonl"
+    path.write_text(json.dumps(row(1)) + "\n" + json.dumps(row(1) | {"seq": number}) + "\n")
+    with pytest.raises(DamagedError, match="rows are missing"):
+        JournalWriter(path)
+
+
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "j.jsonl"
     before = written(path)

@@ -159,6 +159,26 @@ def test_a_parents_checkpoint_that_goes_while_it_is_copied(left, disk, monkeypat
         checkpoint.verify(disk.spawn("m001", "m000", 100).checkpoints / name_of(100))
 
 
+@pytest.mark.parametrize("how", ["whole", "a bit", "a file", "the folder"])
+def test_what_children_would_start_from_is_checked(how, disk):
+    layout = disk.spawn("m000")
+    disk.train("m000", 100)
+    folder = layout.checkpoints / name_of(100)
+    if how == "a bit":
+        data = bytearray((folder / "learner.safetensors").read_bytes())
+        data[-1] ^= 1
+        (folder / "learner.safetensors").write_bytes(data)
+    elif how == "a file":
+        (folder / "policy.safetensors").unlink()
+    elif how == "the folder":
+        shutil.rmtree(folder)
+    if how == "whole":
+        disk.store.check("m000", 100)
+    else:
+        with pytest.raises(DamagedError, match="m000"):
+            disk.store.check("m000", 100)
+
+
 def test_killed_in_the_middle_of_a_copy_it_is_made_anew(disk, monkeypatch):
     disk.spawn("m000")
     disk.train("m000", 100)

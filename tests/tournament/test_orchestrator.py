@@ -7,7 +7,7 @@ import json
 import pytest
 
 from erlcli.engine.stop_signals import LEAVE_SECONDS
-from erlcli.errors import DivergedError, EnvError
+from erlcli.errors import DamagedError, DivergedError, EnvError
 from erlcli.recipe.load import read_toml
 from erlcli.recipe.shipped import find
 from erlcli.recipe.tournament import check_tournament
@@ -332,6 +332,95 @@ def test_what_would_fail_again_is_not_tried_again(tmp_path):
     assert len(starts) == 1
 
 
+def test_a_parent_whose_checkpoint_is_damaged_is_retired_and_the_others_go_on(tmp_path):
+    tournament = Tournament(tmp_path, recipe(members=4))
+    damaged = tournament.store.damaged
+
+    def fails(order, number, slot):
+        parent = tournament.orchestrator.ledger.board.members[order.member].parent
+        if parent is not None and not damaged:
+            damaged.add(parent.id)
+        return error(DamagedError) if parent is not None and parent.id in damaged else None
+
+    tournament.options = {"fails": fails}
+    assert tournament.run().state == "finished"
+    rows, [parent] = tournament.rows, damaged
+    check(rows)
+    assert f"{parent}: damaged" in [row["reason"] for row in events(rows, "retire") if row["member"] == parent]
+    failed = [row for row in events(rows, "slice_end") if row["why"] == "failed"]
+    assert 1 <= len(failed) <= 2  # no more than one child at each slot
+    assert all((row["kind"], row["exit_code"]) == ("DamagedError", 6) for row in failed)
+    assert tournament.ledger.spent_steps == 40_000
+
+
+def test_a_parent_whose_files_are_gone_is_retired_and_the_others_go_on(tmp_path, monkeypatch):
+    tournament = Tournament(tmp_path, recipe(members=4))
+    create, damaged = MemoryStore.create, tournament.store.damaged
+
+    def made(store, member, row):
+        if member.parent is not None and damaged <= {member.parent.id}:
+            damaged.add(member.parent.id)
+            raise DamagedError("no checkpoint")
+        create(store, member, row)
+
+    monkeypatch.setattr(MemoryStore, "create", made)
+    assert tournament.run().state == "finished"
+    rows, [parent] = tournament.rows, damaged
+    check(rows)
+    children = [row["member"] for row in events(rows, "spawn") if row["parent"] == parent]
+    reasons = {row["member"]: row["reason"] for row in events(rows, "retire")}
+    assert len(children) <= 2
+    assert (reasons[parent], reasons[children[0]]) == (f"{parent}: damaged", "no checkpoint")
+
+
+def test_a_member_whose_scored_checkpoint_is_gone_is_retired_and_the_others_go_on(tmp_path, monkeypatch):
+    tournament = Tournament(tmp_path, recipe(members=4))
+
+    def scored_checkpoint(store, member, steps):
+        if member == "m001":
+            raise DamagedError("m001: no checkpoint")
+        return str(steps)
+
+    monkeypatch.setattr(MemoryStore, "mean", lambda store, member, *_: 500.0 if member == "m001" else 1.0)
+    monkeypatch.setattr(MemoryStore, "scored_checkpoint", scored_checkpoint)
+    assert tournament.run().state == "finished"
+    check(tournament.rows)
+    assert "m001: no checkpoint" in [row["reason"] for row in events(tournament.rows, "retire")]
+    assert tournament.ledger.crown.member != "m001"
+
+
+def test_a_damaged_parent_that_is_at_work_is_retired_when_it_has_left_its_slot(tmp_path):
+    tournament = Tournament(tmp_path, recipe(mode="independent", members=2, budget=8_000))
+    tournament.store.damaged.add("m000")
+    tournament.options = {"fails": lambda order, number, slot: error(DamagedError) if order.member == "m002" else None}
+    tick, _ = at_rows(tournament, 12, lambda: tournament.ask("clone", member="m000"))
+    assert tournament.run(slots=3, tick=tick).state == "finished"
+    check(tournament.rows)
+    assert {row["member"] for row in events(tournament.rows, "retire")} == {"m000", "m002"}
+
+
+def test_where_all_are_damaged_the_remedy_is_no_training_of_a_fresh_one(tmp_path):
+    tournament = Tournament(tmp_path, recipe(members=3), fails=lambda *_: error(DamagedError))
+    outcome = tournament.run()
+    assert (outcome.state, outcome.exit_code) == ("failed", 6)
+    assert "erl train" not in outcome.error.remedy
+    assert "backup" in outcome.error.remedy
+
+
+def test_a_single_failure_is_told_as_one(tmp_path):
+    tournament = Tournament(tmp_path, recipe(members=3, max_failures=1), fails=lambda *_: error(EnvError))
+    tournament.run()
+    assert events(tournament.rows, "retire")[0]["reason"] == "failed 1 time in a row: it broke"
+
+
+def test_without_slots_it_says_so_at_each_start(tmp_path):
+    tournament = Tournament(tmp_path, recipe(members=3, budget=9_000))
+    for _ in range(2):
+        tick, _ = at_rows(tournament, 1, lambda: tournament.ask("stop"))
+        assert tournament.run(slots=0, tick=tick).state == "interrupted"
+    assert [row["slots"] for row in events(tournament.rows, "slots")] == [[], []]
+
+
 def test_a_failure_now_and_then_costs_nothing_but_a_slice(tmp_path):
     flaky = lambda order, number, slot: error(EnvError) if number % 4 == 0 else None  # noqa: E731
     tournament = Tournament(tmp_path, recipe(members=4), fails=flaky)
@@ -359,9 +448,9 @@ def test_a_run_that_ends_before_its_lineage_should_is_not_begun_again_and_again(
     """As one whose own recipe has fewer steps than the tournament's."""
     tournament = Tournament(tmp_path, recipe(mode="independent", members=2))
     orchestrator = tournament.start()
-    end = orchestrator._end_slice
+    end = orchestrator.end_slice
     done = lambda member, steps, why, *rest, **facts: end(member, steps, "done", *rest, **facts)  # noqa: E731
-    monkeypatch.setattr(orchestrator, "_end_slice", done)
+    monkeypatch.setattr(orchestrator, "end_slice", done)
     assert orchestrator.run(["cpu:0"]).state == "finished"
     assert tournament.ledger.completed == 2
     assert tournament.rows[-1]["reason"] == "nobody is left to train"
