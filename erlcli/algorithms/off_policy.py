@@ -130,6 +130,7 @@ class OffPolicyAlgorithm(Algorithm):
         """Remember one rollout and take the gradient steps that it makes due; see `Algorithm.update`."""
         if self.reward_normalizer is not None:
             ended = rollout.terminated | rollout.truncated
+            self.reward_normalizer.begin(rollout.obs)
             self.reward_normalizer.update(rollout.reward, ended, rollout.unsure)
         due = self._due(self.replay.add(rollout))
         self.replay.beta = self.config.replay.beta(progress)

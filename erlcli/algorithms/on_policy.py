@@ -216,6 +216,8 @@ class OnPolicyAlgorithm(Algorithm):
     @torch.no_grad()
     def prepare(self, rollout: Rollout) -> tuple[Batch, Recurrence | None]:
         """Values, advantages and targets of the valid rows."""
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.begin(rollout.obs)
         told = Told(rollout.reward, rollout.terminated, rollout.truncated, rollout.valid)
         recurrence: Recurrence | None = None
         if self.critic_memory is not None:

@@ -142,6 +142,7 @@ class PQN(Algorithm):
         following = final_value if rollout.next_obs is not None else next_values(value, rollout.final_obs, final_value)
         reward = rollout.reward
         if self.reward_normalizer is not None:
+            self.reward_normalizer.begin(rollout.obs)
             self.reward_normalizer.update(reward, rollout.terminated | rollout.truncated, rollout.unsure)
             reward = self.reward_normalizer(reward)
         # With V = max Q in the place of a critic, the return of Q(lambda) is GAE's advantage plus V.

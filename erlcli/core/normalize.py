@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from erlcli.core.collective import ALONE, Collective
 from erlcli.core.returns import running
+from erlcli.core.seams import Seam
 
 EPSILON = 1e-8  # added to variances
 
@@ -111,6 +112,7 @@ class RewardNormalizer(nn.Module):
         super().__init__()
         self.collective = collective
         self.moments = RunningMoments(())
+        self._seam = Seam()
         self.register_buffer("carry", torch.zeros(num_envs), persistent=False)  # a run goes on from fresh envs
         self.gamma = gamma
         self.clip = clip
@@ -119,6 +121,13 @@ class RewardNormalizer(nn.Module):
         """(T, N) rewards, scaled by the statistics up to the last update."""
         scale = (self.moments.var + EPSILON).rsqrt().to(reward.dtype)
         return (reward * scale).clamp(-self.clip, self.clip)
+
+    @torch.no_grad()
+    def begin(self, obs: Tensor) -> None:
+        """Before `update`: forget what was open in environments that were made anew, by observations (T + 1, N, *)."""
+        reset = self._seam.reset_before(obs)
+        if reset is not None:
+            self.carry.masked_fill_(reset, 0.0)
 
     @torch.no_grad()
     def update(self, reward: Tensor, ended: Tensor, valid: Tensor | None) -> None:
@@ -137,4 +146,5 @@ class RewardNormalizer(nn.Module):
     @torch.no_grad()
     def restart(self) -> None:
         """Forget the open episodes: every environment was reset."""
+        self._seam.forget()
         self.carry.zero_()

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from erlcli.core.seams import Seam
 from erlcli.core.types import Box, Rollout
 
 
@@ -66,6 +67,7 @@ class TrajectoryStore:
         self.returns = self._empty(torch.float64)
         self._free = torch.arange(capacity, device=device)  # slots that hold nothing
         self._longest = capacity // (2 * num_envs)  # open steps of one environment, so that half of C is enough for all
+        self._seam = Seam()
         self._forget_open()
 
     def __len__(self) -> int:
@@ -78,7 +80,7 @@ class TrajectoryStore:
     def _forget_open(self) -> None:
         self._open_slot = self._open_env = self._empty()  # (O,) each, by environment and then by time
         self._open_ended = self._empty(torch.bool)  # (O,) ended in the last row of a rollout, perhaps only cut there
-        self._tail: Tensor | None = None  # (N, *obs) what the next rollout begins with
+        self._seam.forget()
 
     def restart(self) -> None:
         """Forget what is open: every environment was reset."""
@@ -87,9 +89,9 @@ class TrajectoryStore:
 
     def add(self, rollout: Rollout) -> None:
         """Take in a rollout, on the store's device."""
-        if self._tail is not None:
-            self._drop_what_was_reset(self._tail, rollout.obs[0])
-        self._tail = rollout.obs[-1].clone()
+        reset = self._seam.reset_before(rollout.obs)
+        if reset is not None:
+            self._drop_open(reset)
         env, step = rollout.valid.t().nonzero(as_tuple=True)  # (M,) each, by environment and then by time
         slot = self._take(len(env))
         self.obs[slot] = rollout.obs[step, env]
@@ -135,10 +137,9 @@ class TrajectoryStore:
         ends = self.lengths.cumsum(0).repeat_interleave(self.lengths)
         self.left = ends - torch.arange(len(self.slots), device=self.device)
 
-    def _drop_what_was_reset(self, last_obs: Tensor, first_obs: Tensor) -> None:
-        """Forget the open steps of environments that are not where the last rollout left them."""
-        elsewhere = torch.ne(last_obs, first_obs).view(self.num_envs, -1).any(1)
-        lost = elsewhere[self._open_env]
+    def _drop_open(self, envs: Tensor) -> None:
+        """Forget the open steps of some environments, (N,)."""
+        lost = envs[self._open_env]
         if not bool(lost.any()):
             return
         self._free = torch.cat([self._free, self._open_slot[lost]])

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from erlcli.core.collective import ALONE, Collective
+from erlcli.core.seams import Seam
 from erlcli.core.types import Rollout
 
 WINDOW = 100  # episodes that the training return is averaged over, the field's habit
@@ -63,7 +64,7 @@ class EpisodeTracker:
     def __init__(self, num_envs: int, collective: Collective = ALONE) -> None:
         self._collective = collective
         self._open = torch.zeros(2, num_envs, dtype=torch.float64)  # returns and lengths of open episodes
-        self._next_obs: Tensor | None = None  # (N, *obs) that the next rollout begins with, unless envs are made anew
+        self._seam = Seam()
         self._count = torch.zeros((), dtype=torch.int64)
         # Episode k is at k % W; what is of no episode is written behind.
         self._rings = torch.zeros(2, WINDOW + 1, dtype=torch.float64)  # returns and lengths
@@ -74,7 +75,9 @@ class EpisodeTracker:
         Where it is trained on other rewards or ends than the game's own, the game's count.
         """
         self._move(rollout.reward.device)
-        self._forget_what_was_reset(rollout)
+        reset = self._seam.reset_before(rollout.obs)
+        if reset is not None:
+            self._open.masked_fill_(reset, 0.0)  # such an episode never counts
         game, valid = rollout.game, rollout.valid
         ended = rollout.terminated | rollout.truncated if game is None else game.over & valid
         reward = rollout.reward if game is None else game.reward
@@ -89,14 +92,6 @@ class EpisodeTracker:
         if self._collective.world_size > 1:
             ended, sums = self._of_all(ended, sums)
         self._take_in(ended.flatten(), sums.flatten(1))
-
-    def _forget_what_was_reset(self, rollout: Rollout) -> None:
-        """Open episodes of environments that are not where the last rollout left them never count."""
-        first = rollout.obs[0]
-        if self._next_obs is not None:
-            elsewhere = (self._next_obs != first).flatten(1).any(1) if first.ndim > 1 else self._next_obs != first
-            self._open.masked_fill_(elsewhere, 0.0)
-        self._next_obs = rollout.obs[-1].clone()
 
     def _of_all(self, ended: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
         """What `_take_in` is to be given of all learners' episodes; they wait for each other, and so for the device."""
@@ -125,7 +120,7 @@ class EpisodeTracker:
     def restart(self) -> None:
         """Every environment was reset: open episodes never count."""
         self._open.zero_()
-        self._next_obs = None
+        self._seam.forget()
 
     def numbers(self) -> Tensor:
         """(1 + 2 W) float64 for `Episodes.of`, which can be read back without a sync."""

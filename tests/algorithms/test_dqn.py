@@ -303,6 +303,14 @@ def test_normalised_rewards_follow_the_newest_statistics_and_are_clipped():
     assert len(old) and (old < 0.07).all()
 
 
+def test_running_returns_end_with_envs_that_were_made_anew():
+    first, second = (make(normalize=NormalizeConfig(reward=True)) for _ in range(2))
+    first.update(rollout(), 0.0)
+    for made in (first, second):
+        made.update(rollout(seed=1, reward=2.0), 0.0)  # begins elsewhere
+    assert torch.equal(first.reward_normalizer.carry, second.reward_normalizer.carry)
+
+
 def test_observations_are_normalised_by_all_that_the_replay_holds():
     """Or all updates that are due after a long first rollout would learn of raw ones."""
     made = make(normalize=NormalizeConfig(obs=True), updates_per_step=0.125)

@@ -595,6 +595,14 @@ def test_the_state_is_tensors_and_json():
     assert not set(algorithm.state_dict()) & {"policy"}
 
 
+def test_running_returns_end_with_envs_that_were_made_anew():
+    first, second = fully_equipped("discrete", 0, 0), fully_equipped("discrete", 0, 0)
+    first.update(make_rollout(first, 0), 0.0)
+    first.update(make_rollout(first, 1), 0.0)  # begins elsewhere
+    second.update(make_rollout(second, 1), 0.0)
+    assert torch.equal(first.reward_normalizer.carry, second.reward_normalizer.carry)
+
+
 def test_a_restart_reseeds_the_shuffles_and_forgets_open_episodes():
     def run(seed):
         algorithm = fully_equipped("discrete", 0, 0)

@@ -141,6 +141,14 @@ def test_epsilon_and_learning_rate_follow_their_schedules():
     assert metrics["schedule/learning_rate"] == pytest.approx(2.5e-4 * 0.75)
 
 
+def test_running_returns_end_with_envs_that_were_made_anew():
+    first, second = (make(NormalizeConfig(reward=True)) for _ in range(2))
+    first.update(rollout([0.0, 1.0, 2.0], [1.0, 1.0]), 0.0)
+    for made in (first, second):
+        made.update(rollout([5.0, 1.0, 2.0], [1.0, 2.0]), 0.0)
+    assert torch.equal(first.reward_normalizer.carry, second.reward_normalizer.carry)
+
+
 def test_the_first_rollout_is_learnt_from_normalised():
     made = reading(make(NormalizeConfig(obs=True)))
     obs = [2.0, 4.0, 6.0, 8.0, 5.0]

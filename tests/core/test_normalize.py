@@ -162,6 +162,22 @@ def test_reward_normalizer_by_hand():
     torch.testing.assert_close(normalizer(reward), reward / (26 / 9) ** 0.5)
 
 
+def test_returns_of_episodes_that_were_lost_with_their_envs_are_not_carried_on():
+    normalizer = RewardNormalizer(2, 1.0, clip=100.0)
+    ended = torch.zeros(3, 2, dtype=torch.bool)
+    obs = torch.arange(4.0).view(4, 1, 1).expand(4, 2, 1)
+    normalizer.begin(obs)
+    normalizer.update(torch.ones(3, 2), ended, None)
+    assert normalizer.carry.tolist() == [3.0, 3.0]
+    second = obs + torch.tensor([[3.0], [0.0]])  # the second env begins anew, and no row says so
+    normalizer.begin(second)
+    normalizer.update(torch.ones(3, 2), ended, None)
+    assert normalizer.carry.tolist() == [6.0, 3.0]
+    normalizer.restart()
+    normalizer.begin(second)
+    assert normalizer.carry.tolist() == [0.0, 0.0]
+
+
 def test_the_mean_of_rewards_is_not_moved(draws):
     normalizer = RewardNormalizer(2, 0.9, 10.0)
     normalizer.update(torch.full((50, 2), 3.0), torch.zeros(50, 2, dtype=torch.bool), torch.ones(50, 2).bool())
