@@ -7,10 +7,11 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from erlcli.envs.torch_env import TorchEnv
 from erlcli.envs.torch_single import SingleTorchEnv
 from erlcli.errors import EnvError, RecipeError
 
+UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 _LOADING = threading.RLock()  # re-entrant, since a file may make an environment from another one
 
 
@@ -166,7 +168,7 @@ def _game(config: EnvConfig, atari: AtariConfig, render_mode: str | None, traini
     return AtariGame(bare, atari, limit, training)
 
 
-def _call(build: Callable[[], Any], what: str) -> gymnasium.Env[Any, Any]:
+def _call(build: partial[Any], what: str) -> gymnasium.Env[Any, Any]:
     """`build()` with its failures in the user's words."""
     try:
         env = build()
@@ -182,7 +184,8 @@ def _call(build: Callable[[], Any], what: str) -> gymnasium.Env[Any, Any]:
     except ImportError as error:  # how gymnasium says that an env has moved to another package
         raise RecipeError(f"{what}: can't be imported", found=" ".join(str(error).split())) from None
     except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
+        unexpected = UNEXPECTED.search(str(error))
+        if unexpected is None or unexpected[1] not in build.keywords:  # a slip in the env's own code
             raise _failed(what, error) from error
         key = "env.kwargs" if what.startswith("env.id") else "kwargs of that wrapper"
         raise RecipeError(

@@ -141,6 +141,16 @@ def test_arguments_that_the_env_does_not_take():
             make_env(EnvConfig(env_id, kwargs={"colour": "red"}))
 
 
+def test_a_slip_within_an_env_is_not_laid_to_the_recipes_arguments(tmp_path):
+    file = tmp_path / "slips.py"
+    file.write_text(
+        "def make(size=1):\n    return dict(a=1).get('a', default=size)\n\ndef other(size=1):\n    make(sise=size)\n"
+    )
+    for name in ("make", "other"):
+        with pytest.raises(EnvError, match="failed while it was made: TypeError"):
+            make_env(EnvConfig(f"{file}:{name}", kwargs={"size": 3}))
+
+
 def test_wrappers_that_are_wrong():
     def wrapped(reference, **kwargs):
         return make_env(EnvConfig("CartPole-v1", wrappers=((reference, kwargs),)))
