@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ class Appender:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         size = os.fstat(self._fd).st_size
         # Where an earlier writer died in mid-line, or a full disk cut a row of ours, the half line is closed before the
@@ -26,9 +29,10 @@ class Appender:
     def append(self, row: Row) -> None:
         """Write one row; NaN and infinities become strings, since JSON has none."""
         data = memoryview(("\n" * self._torn + encode(row) + "\n").encode())
-        while data:
-            data = data[os.write(self._fd, data) :]
-            self._torn = bool(data)
+        with naming(self._path):
+            while data:
+                data = data[os.write(self._fd, data) :]
+                self._torn = bool(data)
 
     def sync(self) -> None:
         """Wait until everything is on disk."""
@@ -145,7 +149,7 @@ def write_text(path: Path, text: str, *, sync: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with naming(path), temporary.open("w", encoding="utf-8") as file:
             file.write(text)
             if sync:
                 file.flush()
@@ -153,6 +157,16 @@ def write_text(path: Path, text: str, *, sync: bool = False) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Failures to write to an open file say which it is, as those to open one do."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def sync_path(path: Path) -> None:

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from erlcli.errors import OwnedError, RecipeError
+from erlcli.runs.jsonl import naming
 from erlcli.runs.text import quoted
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)  # of file systems without flock
@@ -82,8 +83,9 @@ class RunLock:
     def _sign(self) -> None:
         """Write down who has it, for the messages that others get."""
         row = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
-        os.ftruncate(self.fd, 0)
-        os.pwrite(self.fd, json.dumps(row).encode(), 0)
+        with naming(self.path):
+            os.ftruncate(self.fd, 0)
+            os.pwrite(self.fd, json.dumps(row).encode(), 0)
 
     def release(self) -> None:
         """Let go of it; children that inherited it hold on."""

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import threading
@@ -294,3 +295,18 @@ def test_a_json_file_is_read_when_it_was_written(tmp_path, monkeypatch):
     assert (file.refresh(), file.row) == (True, {"n": 2})
     path.unlink()
     assert (file.refresh(), file.row) == (False, {"n": 2})
+
+
+def test_a_write_that_fails_names_its_file(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    appender, path = Appender(tmp_path / "rows.jsonl"), tmp_path / "status.json"
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        appender.append({"a": 1})
+    assert caught.value.filename == str(tmp_path / "rows.jsonl")
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_json(path, {}, sync=True)
+    assert caught.value.filename == str(path) and not path.exists()
