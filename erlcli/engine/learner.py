@@ -36,7 +36,7 @@ from erlcli.errors import ErlError, PeerLostError
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs.jsonl import Row, read_json, write_json
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.text import plural
+from erlcli.runs.text import plural, task
 from erlcli.runs.writer import EventLog, Heartbeat
 
 ORPHAN_GRACE_SECONDS = 8.0  # for a last checkpoint after the supervisor is gone
@@ -193,7 +193,7 @@ def _tell(loop: Loop, spec: EnvSpec, device: torch.device) -> None:
         events.write("normalize", message, level="warning", steps=loop.counters.steps)
     events.write(
         "started",
-        f"{recipe.env.num_envs} x {recipe.env.id.rpartition('/')[2]} ({recipe.env.backend}), {where}, {device}, "
+        f"{recipe.env.num_envs} x {task(recipe.env.id)} ({recipe.env.backend}), {where}, {device}, "
         + plural(torch.get_num_threads(), "thread"),
         steps=loop.counters.steps,
     )

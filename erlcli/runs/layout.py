@@ -131,6 +131,13 @@ class RunLayout:
         """Where several learners on this machine find each other; of no use to anyone else."""
         return self.root / "processes" / "learners.rendezvous"
 
+    @property
+    def tournament(self) -> RunLayout | None:
+        """That of the tournament whose member this run is; None for a run of its own."""
+        folder = self.root.absolute().parent
+        is_member = folder.name == "members" and (folder.parent / "journal.jsonl").exists()
+        return RunLayout(folder.parent) if is_member else None
+
     def absolute(self) -> RunLayout:
         """The same run by its absolute path, which means the same to every process."""
         return RunLayout(self.root.absolute())

@@ -76,6 +76,11 @@ def quoted(path: Path | str) -> str:
     return shlex.quote(shorten(Path(path)))
 
 
+def task(env: str) -> str:
+    """An environment's id without its namespace; of one from a file, without the folder."""
+    return env.rpartition("/")[2]
+
+
 def plural(number: int, noun: str) -> str:
     """A number of things: `1 episode`, `1,000 episodes`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -155,7 +155,15 @@ class RunView:
     @property
     def elapsed(self) -> float:
         """Seconds of training, over all attempts."""
-        return max(_number(self.last, "time/seconds") or 0.0, _number(self.status, "seconds") or 0.0)
+        return self.clock[0]
+
+    @property
+    def clock(self) -> tuple[float, float]:
+        """The most seconds of training that anyone has told of, and when that was last told, since the epoch."""
+        sources = ((self.last, "time/seconds", "time/wall"), (self.status, "seconds", "time"),
+                   (self.processes.get("learner", {}), "seconds", "time"))  # fmt: skip
+        told = [(_number(row, seconds) or 0.0, _number(row, time) or 0.0) for row, seconds, time in sources]
+        return max(told, key=lambda pair: (round(pair[0], 1), pair[1]))  # heartbeats have tenths
 
     @property
     def rate(self) -> float | None:
@@ -216,7 +224,7 @@ class RunView:
             "total_steps": self.total_steps,
             "target_return": self.target,
             "target_reached": self.status.get("target_reached", False),
-            "seconds": _number(self.status, "seconds"),
+            "seconds": self.elapsed,
             "best_return": best["return_mean"] if best else None,
             "best_steps": best["steps"] if best else None,
             "age_seconds": round(max(time.time() - self._heard(), 0.0), 1),  # clocks of two machines differ

@@ -30,6 +30,7 @@ class Dashboard(App[str]):
         clock: seconds since the epoch; tests hold it still.
 
     Attributes:
+        first: the screen of `path`; others are opened from it.
         touched: keys pressed and buttons clicked so far.
     """
 
@@ -50,6 +51,7 @@ class Dashboard(App[str]):
     def __init__(self, path: Path, *, owns: bool = False, clock: Callable[[], float] = time.time) -> None:
         super().__init__()
         self.path, self.owns, self.clock = path, owns, clock
+        self.first: LiveScreen | None = None
         self.touched = 0
         self.register_theme(DARK)
         self.register_theme(LIGHT)
@@ -58,7 +60,8 @@ class Dashboard(App[str]):
     def on_mount(self) -> None:
         """Open the first screen."""
         self.set_class(os.environ.get("TERM") == "linux", "-console")  # its font lacks round corners
-        self.push_screen(self.screen_for(self.path))
+        self.first = self.screen_for(self.path)
+        self.push_screen(self.first)
 
     @staticmethod
     def screen_for(path: Path) -> LiveScreen:

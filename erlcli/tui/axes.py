@@ -144,12 +144,13 @@ def smooth(x: Floats, y: Floats, scale: float) -> Floats:
     """
     if scale <= 0 or len(x) < 2:
         return y
-    total = weight = 0.0
+    average, weight = math.nan, 0.0
     keep = np.exp(-np.diff(x, prepend=x[0]) / scale).tolist()
     averages: list[float] = []
     for factor, value in zip(keep, y.tolist(), strict=True):
-        total, weight = total * factor, weight * factor
+        weight *= factor
         if math.isfinite(value):
-            total, weight = total + value, weight + 1.0
-        averages.append(total / weight if weight > 0 else math.nan)
+            weight += 1.0
+            average = average + (value - average) / weight if weight > 1.0 else value  # equal values stay what they are
+        averages.append(average)
     return np.array(averages)

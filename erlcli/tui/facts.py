@@ -14,7 +14,9 @@ import numpy as np
 
 from erlcli.runs.curve import is_number
 from erlcli.runs.jsonl import Row
-from erlcli.runs.text import quoted
+from erlcli.runs.layout import RunLayout
+from erlcli.runs.lock import is_owned
+from erlcli.runs.text import quoted, task
 from erlcli.runs.view import LIVE, RunView
 from erlcli.tui.curves import Columns, number
 from erlcli.tui.output import Output, entries
@@ -37,6 +39,7 @@ class Facts:
         taken: when, in seconds since the epoch.
         state: in a word.
         live: whether its processes are at work.
+        governed: whether a tournament that is at work decides about it.
         header: for the pane of that name, as are the next ones.
         throughput: rates and shares.
         best: the best evaluation.
@@ -52,6 +55,7 @@ class Facts:
     taken: float
     state: str
     live: bool
+    governed: bool
     header: HeaderFacts
     throughput: ThroughputFacts
     best: BestFacts
@@ -82,6 +86,7 @@ def facts_of(view: RunView, metrics: Columns, output: Output, now: float) -> Fac
         taken=now,
         state=view.state,
         live=view.is_live,
+        governed=is_governed(view.layout),
         header=header(view, now),
         throughput=throughput(view, metrics),
         best=best(view),
@@ -95,20 +100,26 @@ def facts_of(view: RunView, metrics: Columns, output: Output, now: float) -> Fac
     )
 
 
+def is_governed(layout: RunLayout) -> bool:
+    """Whether a run is a member of a tournament that is at work, and takes orders from nobody else."""
+    tournament = layout.tournament
+    return tournament is not None and is_owned(tournament.lock)
+
+
 def header(view: RunView, now: float) -> HeaderFacts:
     """What the top of the screen tells."""
     status = view.status
-    elapsed = view.elapsed
-    if view.state == "running" and is_number(status.get("time")):
-        elapsed += min(max(0.0, now - status["time"]), MOST_AHEAD)  # it is written once a second
+    elapsed, told = view.clock
+    if view.state == "running":
+        elapsed += min(max(0.0, now - told), MOST_AHEAD)  # it is told once a second
     started = next((row for row in reversed(view.events) if row.get("event") == "started"), {})
     best = view.best
     return HeaderFacts(
         name=str(status.get("name") or view.layout.root.name),
         state=view.state,
-        task=view.env,
+        task=task(view.env),
         algorithm=view.algorithm,
-        setup=_setup(str(started.get("message", "")), view.env),
+        setup=_setup(str(started.get("message", "")), task(view.env)),
         steps=view.steps,
         total=view.total_steps or 0,
         elapsed=elapsed if view.metrics.rows else None,
@@ -212,9 +223,15 @@ def best(view: RunView) -> BestFacts:
 
 
 def settable(view: RunView) -> list[tuple[str, float]]:
-    """What follows a schedule can be set."""
-    return [
-        (f"algorithm.{name.removeprefix('schedule/')}", float(value))
+    """What follows a schedule can be set; what was set since the newest row has its new value."""
+    values = {
+        f"algorithm.{name.removeprefix('schedule/')}": float(value)
         for name, value in view.last.items()
         if name.startswith("schedule/") and is_number(value)
-    ]
+    }
+    steps = view.last.get("steps", 0)
+    for row in view.events:
+        key, new = str(row.get("key")), row.get("new")
+        if row.get("event") == "request" and key in values and is_number(new) and row.get("steps", 0) >= steps:
+            values[key] = float(new)
+    return list(values.items())

@@ -12,6 +12,7 @@ from textual.screen import Screen
 if TYPE_CHECKING:
     from erlcli.tui.app import Dashboard
 
+GONE = "the directory is gone, moved or deleted: this is what was read last"
 READ_SECONDS = 0.25  # four reads a second look alive, and cost next to nothing where nothing is new
 
 

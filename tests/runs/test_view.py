@@ -154,7 +154,7 @@ def test_values_that_are_no_numbers_are_none(run):
     view = RunView(run)
     view.refresh()
     summary = view.summary()
-    assert [summary[name] for name in ("steps", "total_steps", "seconds", "target_return")] == [0, None, None, None]
+    assert [summary[name] for name in ("steps", "total_steps", "seconds", "target_return")] == [0, None, 0.0, None]
     assert (summary["best_return"], summary["best_steps"]) == (5, 1)
     json.dumps(summary, allow_nan=False)
 

@@ -11,7 +11,7 @@ from erlcli.runs.agent import AgentFilm
 from erlcli.tui import graphics
 from erlcli.tui.theme import DARK
 from erlcli.tui.widgets import agent
-from erlcli.tui.widgets.agent import COLOURLESS, WAITING, AgentPane
+from erlcli.tui.widgets.agent import COLOURLESS, OVER, WAITING, AgentPane
 
 MADE = 1_000.0
 COLORS = [(248, 0, 0), (0, 248, 0), (0, 0, 248), (248, 248, 0)]
@@ -79,6 +79,13 @@ async def test_before_there_is_a_film(stage):
         await settled(stage, pilot)
         assert " ".join(text(stage).replace("│", " ").split()).count(WAITING) == 1
         assert stage.pane.border_subtitle == ""
+
+
+async def test_why_there_is_none(stage):
+    async with stage.run_test(size=(80, 12)) as pilot:
+        stage.pane.update_from(None, OVER)
+        await settled(stage, pilot)
+        assert OVER in text(stage) and WAITING not in text(stage)
 
 
 async def test_an_env_without_pictures(stage):

@@ -122,6 +122,11 @@ def test_smoothing_has_no_bias_at_its_start_and_keeps_constants():
     assert smooth(x, x, 0.0) is x
 
 
+def test_a_constant_curve_stays_one_number_when_it_is_smoothed():
+    x = np.cumsum(np.random.default_rng(0).uniform(0.1, 3.0, 500))
+    assert set(smooth(x, np.full(500, 50.1), 10.0).tolist()) == {50.1}
+
+
 def test_smoothing_passes_over_what_is_not_finite():
     x, y = np.arange(4.0), np.array([np.nan, 2.0, np.nan, 4.0])
     found = smooth(x, y, 1.0)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from textual.widgets import Label
 
 from erlcli.runs.jsonl import Appender, write_json
 from erlcli.runs.layout import RunLayout
@@ -82,7 +83,7 @@ async def test_the_head_tells_how_it_stands(tournament, open_board):
         text = app.screen.query_one(Banner).text
         standings = app.screen.standings
         best = standings.entries[0]
-        assert text.startswith("tournament  tournament  BipedalWalker-v3  dead")
+        assert text.startswith("tournament  tournament  BipedalWalker-v3dead  elapsed ")
         assert f"slots 0/4  {len(standings.entries)} members" in text  # nobody is at work any more
         counts = standings.counts()
         assert counts["running"] == 0 and sum(counts.values()) == len(standings.entries)
@@ -291,9 +292,9 @@ def test_facts_of_a_member(tournament, open_board):
 # Leaving
 
 
-def finish(path):
+def finish(path, state="finished"):
     layout = RunLayout(path)
-    write_json(layout.status, json.loads(layout.status.read_text()) | {"state": "finished", "exit_code": 0})
+    write_json(layout.status, json.loads(layout.status.read_text()) | {"state": state, "exit_code": 0})
 
 
 async def test_q_asks_what_shall_become_of_a_live_tournament(live_tournament, open_board):
@@ -321,20 +322,70 @@ async def test_a_stopped_tournament_is_waited_for(live_tournament, open_board):
     assert app.return_value == "stopped"
 
 
-async def test_q_on_the_run_of_a_member_is_about_the_tournament(live_tournament, open_board, own, writer):
+@pytest.fixture
+def open_member(own, writer):
+    """Makes the member under the cursor live and opens its run from the board."""
+
+    async def open_from(app, pilot):
+        await ready(pilot)
+        path = app.screen.path / "members" / app.screen.query_one(Table).rows.cursor
+        writer.write_run(path, rows=20, seed=1, state="running")
+        own(path)
+        await pilot.press("enter")
+        await until(pilot, lambda: getattr(app.screen, "_facts", None) is not None and app.screen.view.is_live)
+        return path
+
+    return open_from
+
+
+async def test_q_on_the_run_of_a_member_is_about_the_tournament(live_tournament, open_board, open_member):
     app = open_board(live_tournament)
     async with app.run_test(size=(120, 40)) as pilot:
-        await ready(pilot)
-        member = live_tournament / "members" / app.screen.query_one(Table).rows.cursor
-        writer.write_run(member, rows=20, seed=1, state="running")
-        own(member)
-        await pilot.press("enter")
-        await until(pilot, lambda: getattr(app.screen, "view", None) is not None and app.screen.view.is_live)
+        member = await open_member(app, pilot)
         await pilot.press("q")
         assert isinstance(app.screen, QuitScreen)
         await pilot.press("s")
         await until(pilot, RunLayout(live_tournament).stop_request.exists)
         assert not RunLayout(member).stop_request.exists()
+
+
+async def test_x_on_a_member_says_that_it_retires_and_returns_to_the_board(live_tournament, open_board, open_member):
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        member = await open_member(app, pilot)
+        await pilot.press("x", "d")
+        assert isinstance(app.screen, QuitScreen), "nothing is detached from a member"
+        assert "retires" in str(app.screen.query_one(Label).render())
+        assert app.screen.focused.id == "cancel"
+        await pilot.press("s")
+        await until(pilot, RunLayout(member).stop_request.exists)
+        assert not RunLayout(live_tournament).stop_request.exists()
+        finish(member, "interrupted")
+        await until(pilot, lambda: isinstance(app.screen, BoardScreen))
+        assert app.is_running
+
+
+async def test_a_member_is_not_asked_for_what_its_tournament_refuses(live_tournament, open_board, open_member):
+    app = open_board(live_tournament)
+    async with app.run_test(size=(120, 40)) as pilot:
+        member = await open_member(app, pilot)
+        assert {"space", "p", "c", "l", "x"} & set(app.screen.active_bindings) == {"x"}
+        await pilot.press("space", "c", "l")
+    assert not RunLayout(member).requests.exists()
+
+
+async def test_the_end_of_a_members_slice_is_not_that_of_the_dashboard(live_tournament, clock, open_member):
+    now = [clock()]
+    app = Dashboard(live_tournament, owns=True, clock=lambda: now[0])
+    async with app.run_test(size=(120, 40)) as pilot:
+        member = await open_member(app, pilot)
+        screen = app.screen
+        finish(member, "interrupted")
+        await until(pilot, lambda: screen.view.state == "interrupted" and not screen._facts.live)
+        now[0] += 11
+        screen.tick()
+        await pilot.pause()
+        assert app.screen is screen and not screen.query_one("#notice").display
 
 
 async def test_the_dashboard_of_a_command_closes_some_time_after_its_tournament(live_tournament, clock):

@@ -1,10 +1,12 @@
 """What the run screen shows, worked out of files."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 
+from erlcli.runs.jsonl import Appender, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.view import RunView
 from erlcli.tui.curves import Columns, default_metrics, learning_curve, minis, number
@@ -85,6 +87,39 @@ def test_a_live_run(fixed_run, clock):
     assert facts.header_at(clock() + 2, "").elapsed == pytest.approx(head.elapsed + 2)
     assert facts.header_at(clock() + 100, "").elapsed == pytest.approx(head.elapsed + 5), "nobody says it still runs"
     assert facts.processes_at(clock() + 10)[0].late
+
+
+def test_time_is_added_from_the_moment_that_a_figure_belongs_to(fixed_run, clock):
+    """A status that was written once, at the start of a slice, says nothing about how old the newest row is."""
+    view, _ = look(fixed_run, clock())
+    row = view.last | {"time/seconds": view.elapsed + 30.0, "time/wall": clock() - 1.0, "steps": view.steps + 1}
+    Appender(fixed_run.metrics).append(row)
+    assert look(fixed_run, clock())[1].header.elapsed == pytest.approx(row["time/seconds"] + 1.0)
+    beat = json.loads(fixed_run.process("learner").read_text())  # told every second, also while nothing is trained
+    write_json(fixed_run.process("learner"), beat | {"seconds": round(row["time/seconds"], 1), "time": clock() + 9.0})
+    assert look(fixed_run, clock() + 9.0)[1].header.elapsed == pytest.approx(row["time/seconds"], abs=0.05)
+
+
+def test_a_value_that_was_set_is_the_present_one(fixed_run, clock):
+    view, _ = look(fixed_run, clock())
+    asked = {"time": clock(), "event": "request", "do": "set", "key": "algorithm.learning_rate", "steps": view.steps}
+    rows = Appender(fixed_run.events("learner"))
+    rows.append(asked | {"new": 1.0, "steps": 1})
+    assert dict(look(fixed_run, clock())[1].settable)["algorithm.learning_rate"] == view.last["schedule/learning_rate"]
+    rows.append(asked | {"new": 0.004})
+    rows.append(asked | {"new": 0.0005})
+    rows.append(asked | {"level": "warning"})  # a refusal
+    assert dict(look(fixed_run, clock())[1].settable)["algorithm.learning_rate"] == 0.0005
+
+
+def test_the_task_of_an_env_from_a_file_is_told_without_its_folder(fixed_run, clock):
+    env = "/a/long/path/to/fenv.py:Env"
+    status = json.loads(fixed_run.status.read_text())
+    write_json(fixed_run.status, status | {"env": env})
+    told = {"time": clock(), "event": "started", "message": "4 x fenv.py:Env (gymnasium), one process, cpu"}
+    Appender(fixed_run.events("learner")).append(told)
+    head = look(fixed_run, clock())[1].header
+    assert (head.task, head.setup) == ("fenv.py:Env", "4 envs (gymnasium), one process, cpu")
 
 
 def test_a_run_that_is_over(finished_run, failed_run, clock):

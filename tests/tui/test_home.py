@@ -1,8 +1,11 @@
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from erlcli.runs.jsonl import write_json
+from erlcli.runs.layout import RunLayout
 from erlcli.tui.app import Dashboard
 from erlcli.tui.screens.board import BoardScreen
 from erlcli.tui.screens.compare import CompareScreen
@@ -84,6 +87,22 @@ async def test_enter_opens_a_run_and_escape_returns(home):
         assert isinstance(home.screen, HomeScreen)
 
 
+async def test_a_run_that_is_stopped_from_here_leaves_the_dashboard_open(home, runs_folder):
+    layout = RunLayout(runs_folder / "bipedal_ppo-2")
+    async with home.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("slash", *"ppo-2", "enter", "enter")
+        while not getattr(home.screen, "_facts", None):
+            await pilot.pause(0.01)
+        await pilot.press("x", "s")
+        await pilot.pause()
+        assert json.loads(layout.stop_request.read_text()) == {"reason": "user"}
+        write_json(layout.status, json.loads(layout.status.read_text()) | {"state": "interrupted", "exit_code": 130})
+        while not isinstance(home.screen, HomeScreen):
+            await pilot.pause(0.01)
+        assert home.is_running
+
+
 async def test_enter_opens_a_tournament(home):
     async with home.run_test(size=(120, 40)) as pilot:
         await ready(pilot)
@@ -103,6 +122,16 @@ async def test_v_compares_the_marked_runs_without_tournaments(home):
         await ready(pilot)
         assert isinstance(home.screen, CompareScreen)
         assert len(home.screen.contenders) == 2
+
+
+async def test_v_says_which_of_the_marked_it_leaves_out(home):
+    async with home.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("slash", *"cup", "enter", "space", "escape", "home", "space", "v")
+        await ready(pilot)
+        assert isinstance(home.screen, CompareScreen)
+        said = [note.message for note in home._notifications]
+        assert said == ["without 1 tournament, which have no curve of their own"]
 
 
 async def test_every_size_opens(home):

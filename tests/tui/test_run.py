@@ -3,17 +3,21 @@
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 from textual.widgets import Input
+from textual.widgets._footer import FooterKey
 
 from erlcli.runs.jsonl import Appender, write_json
+from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock
 from erlcli.tui.app import Dashboard
 from erlcli.tui.screens.metric_picker import MetricPicker
 from erlcli.tui.screens.quit import QuitScreen
 from erlcli.tui.screens.run import RunScreen
 from erlcli.tui.screens.set_value import SetScreen
+from erlcli.tui.widgets.agent import OVER, UNASKED
 from erlcli.tui.widgets.chart import Chart
 from erlcli.tui.widgets.events import Events
 from erlcli.tui.widgets.header import RunHeader
@@ -320,6 +324,30 @@ async def test_the_agent_is_shown_and_asked_for(page, run):
     assert not app.screen.query_one("#agent").display
 
 
+async def test_a_film_that_cant_be_asked_for_is_told_once_in_its_pane(page, run, monkeypatch):
+    app, pilot = page
+    asked = []
+
+    def readonly(layout):
+        asked.append(layout)
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("erlcli.runs.control.watch_agent", readonly)
+    monkeypatch.setattr("erlcli.tui.screens.run.WATCH_EVERY_SECONDS", 0.0)
+    await pilot.press("a")
+    await until(pilot, lambda: len(asked) >= 2)
+    await until(pilot, lambda: app.screen.query_one("#agent").lack == UNASKED)
+    assert not app._notifications
+
+
+async def test_a_run_that_is_over_will_have_no_film(finished_run, clock):
+    app = Dashboard(finished_run.root, clock=clock)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot)
+        await pilot.press("a")
+        await until(pilot, lambda: app.screen.query("#agent") and app.screen.query_one("#agent").lack == OVER)
+
+
 async def test_in_a_small_terminal_the_agent_has_the_screen(page):
     app, pilot = page
     await pilot.resize_terminal(80, 24)
@@ -336,6 +364,15 @@ async def test_a_screenshot_is_saved_here(page, tmp_path, monkeypatch):
     await pilot.press("s")
     (picture,) = tmp_path.glob("erl-*.svg")
     assert "BipedalWalker" in picture.read_text()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_way_to_help_and_out_is_on_every_footer(page, size):
+    app, pilot = page
+    await pilot.resize_terminal(*size)
+    await pilot.pause()
+    shown = [key.action for key in app.screen.query(FooterKey) if key.region.right <= size[0]]
+    assert shown[:2] == ["help", "leave"] and len(shown) > 2
 
 
 async def test_help_has_every_key(page):
@@ -514,6 +551,28 @@ async def test_any_key_keeps_it_open(fixed_run, clock):
         app.screen.tick()
         await pilot.pause()
         assert app.is_running and not app.screen.query_one("#notice").display
+
+
+async def test_a_directory_that_is_gone_is_told(page, run):
+    app, pilot = page
+    run.root.rename("elsewhere")
+    notice = app.screen.query_one("#notice")
+    await until(pilot, lambda: notice.display)
+    assert "moved or deleted" in str(notice.render())
+    RunLayout(Path("elsewhere")).root.rename(run.root)
+    await until(pilot, lambda: not notice.display)
+
+
+@pytest.mark.parametrize("size", [(200, 50), (60, 20), (40, 15)])
+async def test_the_question_is_whole(page, size):
+    app, pilot = page
+    await pilot.resize_terminal(*size)
+    await pilot.press("q")
+    await pilot.pause()
+    dialog = app.screen.query_one(".dialog")
+    assert all(dialog.region.contains_region(node.region) for node in app.screen.query("Label, Button"))
+    words = " ".join(" ".join(strip.text for strip in app.screen._compositor.render_strips()).split())
+    assert "training goes on." in words.replace("│ ", "") and "esc Cancel" in words
 
 
 async def test_a_dead_supervisor_is_seen(clock, tmp_path, writer):

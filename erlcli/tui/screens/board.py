@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,20 +12,20 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from erlcli.runs import control
 from erlcli.runs.control import TournamentKind
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.text import count, decimals, score, seconds, sparkline
+from erlcli.runs.text import count, decimals, score, seconds, sparkline, task
 from erlcli.tui.figure import Series
-from erlcli.tui.live import LiveScreen
+from erlcli.tui.live import GONE, LiveScreen
 from erlcli.tui.screens.back import go_back
 from erlcli.tui.screens.leaving import Leaving
 from erlcli.tui.standings import Entry, Standings, StandingsReader
 from erlcli.tui.widgets.banner import Banner, Line, state_tone
 from erlcli.tui.widgets.chart import Chart
 from erlcli.tui.widgets.columns import Column
+from erlcli.tui.widgets.keys import Keys
 from erlcli.tui.widgets.member import Facts
 from erlcli.tui.widgets.table import Table
 
@@ -119,6 +120,7 @@ class BoardScreen(LiveScreen):
         self._leaving = Leaving(self, path.name, lambda: control.stop(RunLayout(path)))
         self._asked: tuple[str, float] | None = None  # a request that waits for its key to be pressed again
         self._pending: dict[str, str] = {}  # requests that wait for their answer, in words
+        self._gone = False  # whether the directory is
         self._wanted: int | None = None  # slots that were asked for, until there is an answer
         self._banner, self._facts, self._chart = Banner(), Facts(), Chart()
         self._table: Table[Entry] = Table(
@@ -135,7 +137,7 @@ class BoardScreen(LiveScreen):
         with Horizontal(id="detail"):
             yield self._chart
             yield self._facts
-        yield Footer(show_command_palette=False, compact=True)
+        yield Keys()
 
     @property
     def marks(self) -> list[str]:
@@ -146,7 +148,8 @@ class BoardScreen(LiveScreen):
 
     def read(self) -> bool:
         """Read the journal on."""
-        return self._reading.refresh()
+        gone, self._gone = self._gone, not os.path.exists(self.path)
+        return self._reading.refresh() or gone != self._gone
 
     def show(self) -> None:
         """Everything, here and on the screens that were opened from here."""
@@ -164,7 +167,7 @@ class BoardScreen(LiveScreen):
     def tick(self) -> None:
         """The head, with the time that has gone by."""
         first, (left, right) = head_of(self.standings, self.dashboard.clock())
-        notice = self._leaving.text or self._leaving.notice(self.standings.state)
+        notice = GONE if self._gone else self._leaving.text or self._leaving.notice(self.standings.state)
         self._banner.show(first, ([(notice, "accent")], right) if notice else (left, right))
 
     def leave(self) -> None:
@@ -346,9 +349,9 @@ def head_of(standings: Standings, now: float) -> tuple[Line, Line]:
         members += [(f"  {counts[state]} {state}", "muted")] if counts[state] else []
     return (
         (
-            [(standings.name, "bright"), ("  tournament  ", "muted"), (standings.env, ""), ("  ", ""),
-             (standings.state, state_tone(standings.state))],
-            [("elapsed ", "muted"), ("-" if elapsed is None else seconds(elapsed), "")],
+            [(standings.name, "bright"), ("  tournament  ", "muted"), (task(standings.env), "")],
+            [(standings.state, state_tone(standings.state)), ("  elapsed ", "muted"),
+             ("-" if elapsed is None else seconds(elapsed), "")],
         ),
         ([("slots ", "muted"), (f"{standings.busy}/{standings.slots}", ""), ("  ", ""), *members], best),
     )  # fmt: skip

@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer
 
 from erlcli.runs.jsonl import Row
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.text import count, plural, score, seconds
+from erlcli.runs.text import count, plural, score, seconds, task
 from erlcli.runs.view import FOLLOWED_ROWS, RunView
 from erlcli.tui.axes import Axis
 from erlcli.tui.figure import Floats, Series
@@ -23,6 +22,7 @@ from erlcli.tui.screens.back import go_back
 from erlcli.tui.widgets.banner import Banner, state_tone
 from erlcli.tui.widgets.chart import Chart
 from erlcli.tui.widgets.columns import Column
+from erlcli.tui.widgets.keys import Keys
 from erlcli.tui.widgets.table import Table
 
 MOST = 8  # curves, each of a colour of its own; more can't be told apart
@@ -227,7 +227,7 @@ class CompareScreen(LiveScreen):
         yield self._banner
         yield self._chart
         yield self._table
-        yield Footer(show_command_palette=False, compact=True)
+        yield Keys()
 
     def read(self) -> bool:
         """Read each run on."""
@@ -247,7 +247,7 @@ class CompareScreen(LiveScreen):
         self._chart.border_title = what
         self._chart.border_subtitle = "by steps" if self.axis == "steps" else "by time"
         left_out = [(f"  {self._left_out} more are left out", "warn")] if self._left_out else []
-        tasks = sorted({contender.view.env for contender in self.contenders})
+        tasks = sorted({task(contender.view.env) for contender in self.contenders})
         self._banner.show(
             (
                 [("compare ", "muted"), (", ".join(tasks), "bright"), *left_out],

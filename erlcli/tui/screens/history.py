@@ -10,7 +10,7 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import ItemGrid, VerticalScroll
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from erlcli.tui.axes import Axis
 from erlcli.tui.figure import Series
@@ -18,6 +18,7 @@ from erlcli.tui.screens.board import BoardScreen, FollowingScreen
 from erlcli.tui.standings import Entry, Standings
 from erlcli.tui.widgets.banner import Banner
 from erlcli.tui.widgets.chart import Chart
+from erlcli.tui.widgets.keys import Keys
 from erlcli.tui.widgets.member import shown
 
 MOST_LINES = 8  # members a chart, the best ones: more can't be told apart
@@ -118,7 +119,7 @@ class HistoryScreen(FollowingScreen):
                 yield Static("no member has changed a hyper-parameter yet", id="nothing")
             with ItemGrid(min_column_width=CHART_WIDTH):
                 yield from self._charts.values()
-        yield Footer(show_command_palette=False, compact=True)
+        yield Keys()
 
     def on_mount(self) -> None:
         """Show what there is."""

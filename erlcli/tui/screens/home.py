@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer
 
 from erlcli.runs.listing import RunEntry, RunList
-from erlcli.runs.text import count, plural, score
+from erlcli.runs.text import count, plural, score, task
 from erlcli.tui.live import LiveScreen
 from erlcli.tui.screens.back import go_back
 from erlcli.tui.widgets.banner import Banner, state_tone
 from erlcli.tui.widgets.columns import Column
+from erlcli.tui.widgets.keys import Keys
 from erlcli.tui.widgets.table import Table
 
 EMPTY = """\
@@ -67,7 +67,7 @@ COLUMNS: tuple[Column[Item], ...] = (
     Column("run", 16, lambda i, _: i.run.name, lambda i: i.run.name, lambda i: "bright" if i.run.live else "plain",
            grow=1, most=32),
     Column("state", 11, lambda i, _: i.run.state, lambda i: i.run.state, lambda i: state_tone(i.run.state), keep=1),
-    Column("task", 16, lambda i, _: i.run.env, lambda i: i.run.env, keep=3, grow=1, most=28),
+    Column("task", 16, lambda i, _: task(i.run.env), lambda i: task(i.run.env), keep=3, grow=1, most=28),
     Column("algorithm", 10, lambda i, _: "tournament" if i.run.kind == "tournament" else i.run.algorithm,
            lambda i: i.run.algorithm, lambda i: "muted", keep=6),
     Column("best", 8, lambda i, _: best_of(i), lambda i: i.run.best_return, _best_tone, right=True, falling=True,
@@ -118,7 +118,7 @@ class HomeScreen(LiveScreen):
         """The runs."""
         yield self._banner
         yield self._table
-        yield Footer(show_command_palette=False, compact=True)
+        yield Keys()
 
     def read(self) -> bool:
         """Look at the folder."""
@@ -160,6 +160,8 @@ class HomeScreen(LiveScreen):
         elif not paths:
             self.notify("a tournament has no curve of its own: open it and compare its members", severity="warning")
         else:
+            if left_out := len(marks) - len(paths):
+                self.notify(f"without {plural(left_out, 'tournament')}, which have no curve of their own")
             from erlcli.tui.screens.compare import CompareScreen
 
             self.app.push_screen(CompareScreen(paths))

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
-from textual.widgets import Footer
 
 from erlcli.runs.text import count, score
 from erlcli.tui.screens.board import FollowingScreen
 from erlcli.tui.standings import Entry, Standings
 from erlcli.tui.widgets.banner import Banner, state_tone
 from erlcli.tui.widgets.columns import Column
+from erlcli.tui.widgets.keys import Keys
 from erlcli.tui.widgets.member import shown
 from erlcli.tui.widgets.table import Table
 
@@ -116,7 +116,7 @@ class LineageScreen(FollowingScreen):
         self._table.border_title = "lineage"
         yield self._banner
         yield self._table
-        yield Footer(show_command_palette=False, compact=True)
+        yield Keys()
 
     def on_mount(self) -> None:
         """Begin at the champion."""

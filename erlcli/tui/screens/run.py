@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -9,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.events import DescendantBlur
 from textual.widget import Widget
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from erlcli.runs import control
 from erlcli.runs.layout import RunLayout
@@ -18,7 +19,7 @@ from erlcli.runs.view import FOLLOWED_ROWS, RunView
 from erlcli.tui.axes import Axis
 from erlcli.tui.curves import CLOCKS, Columns, default_metrics, learning_curve, minis
 from erlcli.tui.facts import Facts, facts_of, near
-from erlcli.tui.live import LiveScreen
+from erlcli.tui.live import GONE, LiveScreen
 from erlcli.tui.output import Output
 from erlcli.tui.screens.back import go_back
 from erlcli.tui.screens.panes import Panes
@@ -28,12 +29,14 @@ from erlcli.tui.widgets.chart import Chart
 from erlcli.tui.widgets.events import Events
 from erlcli.tui.widgets.gpu import Gpus
 from erlcli.tui.widgets.header import RunHeader
+from erlcli.tui.widgets.keys import Keys
 from erlcli.tui.widgets.metric_grid import MetricGrid, MetricLine
 from erlcli.tui.widgets.processes import Processes
 from erlcli.tui.widgets.throughput import Throughput
 
 WATCH_EVERY_SECONDS = 5.0
-LIVE_ONLY = ("pause", "checkpoint", "stop", "set_value")  # actions that need somebody to answer
+STEERING = ("pause", "checkpoint", "set_value")  # actions that a tournament refuses for its members
+LIVE_ONLY = (*STEERING, "stop")  # actions that need somebody to answer
 PANES = ("curve", "metrics", "throughput", "processes", "events")  # keys 1 to 5
 
 
@@ -85,6 +88,8 @@ class RunScreen(LiveScreen):
         self._agent: Any = None  # its pane, once it was asked for
         self._film: Any = None
         self._watched = 0.0
+        self._unasked = False  # whether no film can be asked for
+        self._gone = False  # whether the directory is
 
     def compose(self) -> ComposeResult:
         """Everything that there may be; which of it is shown depends on the size."""
@@ -102,7 +107,7 @@ class RunScreen(LiveScreen):
                 yield Events(id="events", classes="pane")
         yield Input(id="search", placeholder="search events", compact=True)
         yield Static(id="notice")
-        yield Footer(show_command_palette=False, compact=True)
+        yield Keys()
 
     # Data
 
@@ -111,6 +116,8 @@ class RunScreen(LiveScreen):
         now = self.dashboard.clock()
         changed = self.view.refresh()
         changed |= self._output.refresh(now)
+        gone, self._gone = self._gone, not os.path.exists(self.view.layout.root)
+        changed |= gone != self._gone
         if changed or self._facts is None:
             metrics = self._metrics.refreshed(self.view.metrics.rows)
             evals = self._evals.refreshed(self.view.evals.rows)
@@ -125,12 +132,30 @@ class RunScreen(LiveScreen):
             return False
         from erlcli.runs.agent import read_agent
 
+        before = self._film, self._unasked
         if self.view.is_live and now - self._watched >= WATCH_EVERY_SECONDS:
             self._watched = now
-            control.watch_agent(self.view.layout)
-        film = read_agent(self.view.layout)
-        changed, self._film = film != self._film, film
-        return bool(changed)
+            try:
+                control.watch_agent(self.view.layout)
+                self._unasked = False
+            except OSError:
+                self._unasked = True
+        self._film = read_agent(self.view.layout)
+        return before != (self._film, self._unasked)
+
+    def _show_agent(self) -> None:
+        if self._agent is not None and self._facts is not None:
+            self._agent.update_from(self._film, self._lack_of_film(self._facts))
+
+    def _lack_of_film(self, facts: Facts) -> str:
+        """Why there is none."""
+        from erlcli.tui.widgets.agent import OVER, UNASKED, UNFILMED, WAITING
+
+        if facts.governed:
+            return UNFILMED
+        if not facts.live:
+            return OVER
+        return UNASKED if self._unasked else WAITING
 
     def show(self) -> None:
         """In the app's thread: give every widget what it shows."""
@@ -145,8 +170,7 @@ class RunScreen(LiveScreen):
         self.query_one(Gpus).update_from(facts.gpus)
         self.set_class(bool(facts.gpus), "-has-gpu")
         self.query_one(Events).update_from(facts.entries)
-        if self._agent is not None:
-            self._agent.update_from(self._film)
+        self._show_agent()
         self.tick()
 
     def _show_curve(self) -> None:
@@ -170,7 +194,8 @@ class RunScreen(LiveScreen):
         if self._facts is not None:
             self.query_one(RunHeader).update_from(self._facts.header_at(now, self._steering.text))
             self.query_one(Processes).update_from(self._facts.processes_at(now))
-        notice, words = self.query_one("#notice", Static), self._steering.leaving.notice(self.view.state)
+        words = GONE if self._gone else self._steering.leaving.notice(self.view.state)
+        notice = self.query_one("#notice", Static)
         if notice.display or words:
             notice.display = bool(words)
             notice.update(words)
@@ -179,11 +204,17 @@ class RunScreen(LiveScreen):
 
     def leave(self) -> None:
         """Ask first what shall become of a live run."""
-        self._steering.leaving.leave()
+        self._steering.leaving.leave(retires=self._governed)
+
+    @property
+    def _governed(self) -> bool:
+        return self._facts is not None and self._facts.governed
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nobody answers requests once a run is over."""
-        return self.view.is_live if action in LIVE_ONLY else True
+        """Nobody answers requests once a run is over; those to a member its tournament refuses."""
+        if action not in LIVE_ONLY:
+            return True
+        return self.view.is_live and not (action in STEERING and self._governed)
 
     def action_pause(self) -> None:
         """Pause, or go on."""
@@ -195,7 +226,7 @@ class RunScreen(LiveScreen):
 
     def action_stop(self) -> None:
         """Ask whether to stop."""
-        self._steering.leaving.leave()
+        self._steering.leaving.stop(retires=self._governed)
 
     def action_set_value(self) -> None:
         """Ask for another learning rate, or whatever else has a schedule."""
@@ -230,6 +261,7 @@ class RunScreen(LiveScreen):
             from erlcli.tui.widgets.agent import AgentPane
 
             self._agent = _titled(AgentPane(id="agent", classes="pane"), "agent")
+            self._show_agent()
             self.query_one("#right").mount(self._agent, before=0)
             shown = True
         else:

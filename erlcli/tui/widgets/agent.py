@@ -28,6 +28,9 @@ HOLD_SECONDS = 1.0  # on the last picture, before the film starts again
 FIRST_NUMBER = 0x5E0000  # of pictures in a terminal; two films never share numbers
 NUMBERS = 1024
 WAITING = "No film of the agent yet. One is made soon after the next evaluation."
+OVER = "No film of the agent was made while this run trained. erl eval plays it."
+UNFILMED = "A tournament films none of its members. erl eval plays this one."
+UNASKED = "No film of the agent can be asked for: the run directory can't be written."
 COLOURLESS = "The agent's pictures need colour, and NO_COLOR is set."
 
 
@@ -39,6 +42,7 @@ class AgentPane(Lines):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.film: AgentFilm | None = None
+        self.lack = WAITING
         self.kind: graphics.Kind = "blocks"
         self._clip: Clip | None = None
         self._wanted: tuple[AgentFilm, int, int] | None = None  # what is shown or being read: film, columns, lines
@@ -56,10 +60,10 @@ class AgentPane(Lines):
         self.kind = "blocks" if self.app.is_headless else graphics.kind(os.environ)
         self._ticking = self.set_interval(1.0, self._caption)
 
-    def update_from(self, film: AgentFilm | None) -> None:
-        """Show this film, or that there is none yet."""
-        if film != self.film:
-            self.film = film
+    def update_from(self, film: AgentFilm | None, lack: str = WAITING) -> None:
+        """Show this film, or why there is none."""
+        if (film, lack) != (self.film, self.lack):
+            self.film, self.lack = film, lack
             self._prepare()
 
     def on_resize(self) -> None:
@@ -189,7 +193,7 @@ class AgentPane(Lines):
 
     def _message(self) -> str:
         if self.film is None:
-            return WAITING
+            return self.lack
         if self.film.unavailable:
             return f"No pictures: {self.film.unavailable}."
         return COLOURLESS if self.app.no_color else self._problem

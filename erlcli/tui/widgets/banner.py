@@ -9,10 +9,11 @@ from rich.style import Style
 from textual.strip import Strip
 
 from erlcli.tui.palette import Palette
-from erlcli.tui.widgets.lines import Lines, Part, spread
+from erlcli.tui.widgets.lines import Lines, Part, clip, spread
 
 Word = tuple[str, str]  # a text and its tone, as in tables
 Line = tuple[Sequence[Word], Sequence[Word]]  # its left and its right end
+LONG_NAME, SHORT_NAME = 24, 8  # cells that a name keeps before other words go, and after
 STATE_TONES = {
     "starting": "accent", "running": "good", "evaluating": "good", "stopping": "warn", "paused": "warn",
     "interrupted": "warn", "parked": "warn", "finished": "muted", "champion": "bright", "failed": "bad",
@@ -59,14 +60,36 @@ class Banner(Lines):
 
 
 def _line(left: Sequence[Word], right: Sequence[Word], width: int, palette: Palette) -> Strip:
-    """Words are dropped from the left end's tail so that the right end fits, but not more than half of them."""
+    """The left end gives way to the right one, which goes only where even that doesn't help."""
 
     def parts(words: Sequence[Word]) -> list[Part]:
         return [(word, style_of(palette, tone)) for word, tone in words]
 
-    room = width - 2 - sum(cell_len(word) for word, _ in right)
-    keep = len(left)
-    while keep > len(left) / 2 and sum(cell_len(word) for word, _ in left[:keep]) > room:
+    room = width - 2 - _cells(right)
+    shown = _fitting(left, room)
+    fits = _cells(shown) <= room
+    return spread(parts(shown if fits else left), parts(right if fits else ()), width, palette.plain)
+
+
+def _fitting(words: Sequence[Word], room: int) -> list[Word]:
+    """A long name is clipped first; then words go from the tail, but not more than half; then the name again."""
+    words = _clipped(words, room, LONG_NAME)
+    keep = len(words)
+    while keep > len(words) / 2 and _cells(words[:keep]) > room:
         keep -= 1
-    fits = sum(cell_len(word) for word, _ in left[:keep]) <= room
-    return spread(parts(left[:keep] if fits else left), parts(right if fits else ()), width, palette.plain)
+    return _clipped(words[:keep], room, SHORT_NAME)
+
+
+def _clipped(words: Sequence[Word], room: int, least: int) -> list[Word]:
+    """The longest word made as short as `room` asks for, though not below `least` cells."""
+    shown = list(words)
+    if (excess := _cells(shown) - room) > 0:
+        at = max(range(len(shown)), key=lambda place: len(shown[place][0]))
+        word, tone = shown[at]
+        if len(word) > least:
+            shown[at] = (clip(word, max(least, len(word) - excess)), tone)
+    return shown
+
+
+def _cells(words: Sequence[Word]) -> int:
+    return sum(cell_len(word) for word, _ in words)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +44,8 @@ class Entry:
 
 class Events(Lines):
     """The newest entries at the bottom; follows new ones unless scrolled up.
+
+    A line each, cut to the width; in full where the pane has the screen to itself and with it the class `-on`.
 
     Attributes:
         level: which levels are shown, one of `FILTERS`.
@@ -84,11 +88,17 @@ class Events(Lines):
 
     def scroll_by(self, lines: int) -> None:
         """Towards older entries; back for a negative number."""
-        up = min(max(0, self._up + lines), max(0, len(self._shown) - self.size.height))
+        up = min(max(0, self._up + lines), self._most_up())
         if up != self._up:
             self._up = up
             self._entitle()
             self.redraw()
+
+    def _most_up(self) -> int:
+        """How many entries there are but for the oldest that fill the pane."""
+        width, height = self.size
+        lines = itertools.accumulate(len(texts) for _, _, texts in self._told(self._shown[:height], width))
+        return max(0, len(self._shown) - max(1, sum(total <= height for total in lines)))
 
     def _changed(self) -> None:
         self._up = 0
@@ -127,14 +137,22 @@ class Events(Lines):
         if not shown:
             nothing = "nothing yet" if not self._entries else "nothing like that"
             return [strip((nothing, palette.muted))]
-        names = max(len(entry.process) for entry in shown) if width >= 60 else 0
         tones = {"info": palette.plain, "output": palette.muted}
         lines = []
-        for entry in shown:
-            clock = time.strftime("%H:%M:%S " if width >= 36 else "%H:%M ", time.localtime(entry.time))
-            sign = _SIGNS.get(entry.level, " ")
-            name = f"{entry.process:<{names}} " if names else ""
+        for entry, head, (first, *more) in self._told(shown, width):
             tone = tones.get(entry.level) or palette.named(entry.level if entry.level == "error" else "warning")
-            text = clip(entry.text, max(0, width - len(clock) - len(name) - 2))
-            lines.append(strip((clock, palette.muted), (name, palette.muted), (f"{sign} {text}", tone)))
-        return lines
+            lines.append(strip((head, palette.muted), (f"{_SIGNS.get(entry.level, ' ')} {first}", tone)))
+            lines += [strip((" " * (len(head) + 2) + text, tone)) for text in more]
+        return lines[-height:]
+
+    def _told(self, entries: Sequence[Entry], width: int) -> list[tuple[Entry, str, list[str]]]:
+        """Each entry with its time and process in words, and the lines of its text."""
+        names = max((len(entry.process) for entry in entries), default=0) if width >= 60 else 0
+        told = []
+        for entry in entries:
+            head = time.strftime("%H:%M:%S " if width >= 36 else "%H:%M ", time.localtime(entry.time))
+            head += f"{entry.process:<{names}} " if names else ""
+            room = max(0, width - len(head) - 2)
+            texts = textwrap.wrap(entry.text, room) if room and self.has_class("-on") else []
+            told.append((entry, head, texts or [clip(entry.text, room)]))
+        return told
