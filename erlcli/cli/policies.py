@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from erlcli.errors import RecipeError
 from erlcli.runs.journal import FILE
 from erlcli.runs.layout import RunLayout, open_run
+from erlcli.runs.text import quoted
 
 if TYPE_CHECKING:
     from erlcli.engine.load_policy import LoadedPolicy
@@ -166,12 +167,7 @@ def _sources(path: Path, checkpoint: str, ensemble: Ensemble | None) -> list[tup
         champion = RunLayout(path / "champion")
         if champion.recipe.is_file():
             return [(champion, checkpoint)]
-        raise RecipeError(
-            f"{path}: this tournament has no champion yet",
-            expected="a member that was confirmed on fresh episodes",
-            found=f"no {champion.root}",
-            remedy=f"wait for it, or name one of {path / 'members'}",
-        )
+        raise _no_champion(path)
     if _is_checkpoint(path):
         for root in path.resolve().parents:
             if (root / "recipe.toml").is_file():
@@ -183,6 +179,31 @@ def _sources(path: Path, checkpoint: str, ensemble: Ensemble | None) -> list[tup
             remedy=f"name the run: RUN --checkpoint {path}",
         )
     return [(open_run(path), checkpoint)]
+
+
+def _no_champion(path: Path) -> RecipeError:
+    """Why a tournament's `champion` is no run: its journal names none yet, or what it was is gone."""
+    from erlcli.runs.journal import Journal
+    from erlcli.runs.lock import is_owned
+
+    journal = Journal(path)
+    journal.refresh()
+    crown, again = journal.board.crown, f"erl resume {quoted(path)}"
+    others = f"name one of {path / 'members'}"
+    if crown is not None:
+        return RecipeError(
+            f"{path / 'champion'}: the champion's folder is gone",
+            expected=f"a run with the weights of {crown.member.id} at {crown.steps:,} steps",
+            found="no recipe.toml there",
+            remedy=f"{again} makes it again, or {others}",
+        )
+    wait = "wait for it" if is_owned(RunLayout(path).lock) else f"{again} goes on"
+    return RecipeError(
+        f"{path}: this tournament has no champion yet",
+        expected="a member that was confirmed on fresh episodes",
+        found=f"no {path / 'champion'}",
+        remedy=f"{wait}, or {others}",
+    )
 
 
 def board(path: Path, top: int, *, exact: bool) -> list[tuple[RunLayout, str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from erlcli.errors import RecipeError
+from erlcli.errors import OwnedError, RecipeError
 
 if TYPE_CHECKING:
     from erlcli.runs.layout import RunLayout
@@ -57,6 +57,7 @@ def resume(
                           remedy=f"leave {option} out")  # fmt: skip
     if verify:
         raise typer.Exit(_verify(layout, json_output=json_output))
+    _refuse_for_member(layout)
     overrides = list(assignments or [])
     if device is not None:
         overrides.append(session.on_device(device))
@@ -84,6 +85,35 @@ def _refuse_for_tournament(layout: RunLayout, *, verify: bool, device: str | Non
             if verify
             else "--slots or --gpus gives it other slots",
         )
+
+
+def _refuse_for_member(layout: RunLayout) -> None:
+    """A member in the race is its tournament's to train, whose journal counts its steps and ranks it.
+
+    Raises:
+        OwnedError: the tournament is running.
+        RecipeError: it isn't, and may go on.
+    """
+    from erlcli.runs.journal import Journal
+    from erlcli.runs.layout import RunLayout
+    from erlcli.runs.lock import is_owned
+    from erlcli.runs.text import quoted
+
+    run = RunLayout(layout.root.resolve())
+    if (owner := run.tournament) is None:
+        return
+    journal = Journal(owner.root)
+    journal.refresh()
+    member = journal.board.members.get(run.root.name)
+    if member is None or member.activity == "retired":
+        return
+    live, name = is_owned(owner.lock), quoted(owner.root)
+    raise (OwnedError if live else RecipeError)(
+        f"{layout.root}: a member in the race, which its tournament trains",
+        expected="a run of its own, a member that is retired, or the champion/ of a tournament",
+        found=f"{member.id}, {member.activity}",
+        remedy=f"erl resume {name}{' once it has ended' * live}; a copy of the folder is a run of its own",
+    )
 
 
 def _verify(layout: RunLayout, *, json_output: bool) -> int:

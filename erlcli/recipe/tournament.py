@@ -197,7 +197,28 @@ def load_tournament(reference: str | Path, overrides: list[str] | None = None) -
     data = anchored(read_toml(path), path.parent)
     if overrides:
         data = anchored(merge(data, overrides), Path.cwd())
-    return check_tournament(data, str(reference))
+    recipe = check_tournament(data, str(reference))
+    for override in overrides or []:
+        _check_counts(recipe, override.partition("=")[0].strip())
+    return recipe
+
+
+def _check_counts(recipe: TournamentRecipe, key: str) -> None:
+    """Refuse a key whose value no member would have, since each has its own.
+
+    Raises:
+        RecipeError: it is one.
+    """
+    base, space = recipe.base.algorithm.name, recipe.space
+    concerned = [base] if key.startswith("algorithm.") else space.algorithms
+    searched = [{*space.common, *space.keys(name)} for name in concerned]
+    if all(any(key == one or key.startswith(f"{one}.") for one in keys) for keys in searched):
+        raise RecipeError(
+            f"--set {key}: is searched, so that members have values of their own",
+            expected="a key that they share",
+            found=f"tournament.search has {key}",
+            remedy="change tournament.search, in the recipe of a new tournament",
+        )
 
 
 def load_any(reference: str | Path) -> tuple[AnyRecipe, str | None]:
@@ -308,3 +329,14 @@ def _assign(data: dict[str, Any], key: str, value: object) -> None:
             inner = data[part] = {}
         data = inner
     data[last] = value
+
+
+def has_settings(recipe: AnyRecipe, settings: Mapping[str, Any]) -> bool:
+    """Whether a recipe has these values of searched keys."""
+    data = recipe.to_toml()
+    for key, value in settings.items():
+        _assign(data, key, value)
+    try:
+        return validate(data, "") == recipe
+    except RecipeError:
+        return False

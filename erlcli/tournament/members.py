@@ -16,9 +16,9 @@ from pathlib import Path
 
 from erlcli.engine.plan import backend_of, resolve
 from erlcli.engine.status import status_row
-from erlcli.errors import DamagedError
+from erlcli.errors import DamagedError, RecipeError
 from erlcli.recipe.load import AnyRecipe, dump, load
-from erlcli.recipe.tournament import TournamentRecipe
+from erlcli.recipe.tournament import TournamentRecipe, has_settings
 from erlcli.runs.jsonl import Appender, Row, read_json, sync_path, write_json, write_text
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import is_owned
@@ -28,6 +28,7 @@ from erlcli.tournament.scores import Sample
 
 FOLDER, CHAMPION, HELD = "members", "champion", "held"
 CHAMPIONS = "champions"  # what the link `champion` points into
+ASIDE = "aside"  # directories of members that the journal no longer knows
 MADE = ("export", "videos", "plots")  # folders of a run that hold what users had made of it
 HEADER = "# A member of a tournament: `erl train` of this file trains it anew, without its parent's weights.\n"
 COPIES = 3  # attempts at a checkpoint whose files go meanwhile
@@ -111,8 +112,10 @@ class MemberStore(Store):
     def create(self, member: Member, row: Row) -> None:
         """See `Store.create`."""
         path = self.path(member.id)
-        if (path / "recipe.toml").exists():
+        if self._is_made(member, row):
             return
+        if path.exists():
+            set_aside(path, self.root / ASIDE)
         temporary = RunLayout(path.with_name(f".{member.id}"))
         shutil.rmtree(temporary.root, ignore_errors=True)
         try:
@@ -135,6 +138,25 @@ class MemberStore(Store):
         finally:
             shutil.rmtree(temporary.root, ignore_errors=True)
         sync_path(path.parent)
+
+    def _is_made(self, member: Member, row: Row) -> bool:
+        """Whether a member's directory is there, and its own.
+
+        One may be left of a journal that was cut, whose next rows give the name to somebody else. A member that has
+        trained since then has made it its own.
+        """
+        path, born = self.path(member.id), int(row["steps"])
+        if not (path / "recipe.toml").exists():
+            return False
+        if member.steps != born:
+            return True
+        if self.newest_steps(member.id, born) != born:
+            return False
+        try:
+            found = load(path / "recipe.toml")
+        except RecipeError:
+            return False
+        return found.train.seed == (member.seed or 0) and has_settings(found, member.parameters)
 
     def _copy(self, parent: str, steps: int, target: Path) -> None:
         """A parent's checkpoint, which may be pruned meanwhile: then there is the one that is held, or none."""
@@ -207,7 +229,8 @@ class MemberStore(Store):
         path = folder / f"{crown.member}-{name_of(crown.steps)}"
         if not (path / "recipe.toml").exists():
             temporary = RunLayout(folder / f".{path.name}")
-            shutil.rmtree(temporary.root, ignore_errors=True)
+            for unfinished in (temporary.root, path):
+                shutil.rmtree(unfinished, ignore_errors=True)
             temporary.create()
             self._fill(temporary, crown, row)
             os.rename(temporary.root, path)
@@ -299,6 +322,16 @@ def find_checkpoint(root: Path, steps: int | None = None) -> Path:
 def name_of(steps: int) -> str:
     """Folder of a checkpoint, as the engine names it."""
     return f"{steps:0{STEPS_DIGITS}d}"
+
+
+def set_aside(path: Path, folder: Path) -> Path:
+    """Move a directory that is in the way into a folder, under a name that is free there."""
+    folder.mkdir(exist_ok=True)
+    number = 1
+    while (aside := folder / f"{path.name}-{number}").exists():
+        number += 1
+    os.rename(path, aside)
+    return aside
 
 
 def link_folder(source: Path, target: Path) -> None:

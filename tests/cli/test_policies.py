@@ -260,7 +260,16 @@ def test_the_best_of_a_tournaments_board(make, tmp_path):
     assert (len(row["ensemble"]["members"]), row["ensemble"]["rule"]) == (3, "vote")  # all there are
     error = error_of(call("eval", cup.root, "--ensemble", "4"))
     assert (error.found, error.remedy) == ("3", "--ensemble 3")
-    assert "no champion yet" in error_of(call("eval", cup.root)).message
+    error = error_of(call("eval", cup.root))
+    assert "no champion yet" in error.message
+    assert f"erl resume {cup.root} goes on" in error.remedy  # nobody runs it: waiting would not help
+    cup.add("promote", member="m002", rank=1, steps=100, mean=30.0, ci=[29.0, 31.0])
+    for link in (None, "champions/m002-100"):
+        if link is not None:
+            (cup.root / "champion").symlink_to(link)
+        error = error_of(call("eval", cup.root))
+        assert "the champion's folder is gone" in error.message
+        assert f"erl resume {cup.root} makes it again" in error.remedy
 
 
 def test_of_a_tournament_the_champion_plays(make, tmp_path):

@@ -11,18 +11,20 @@ import time
 import psutil
 import pytest
 
+from erlcli.cli.resume import _refuse_for_member
 from erlcli.cli.tournament import _Lines, create
+from erlcli.errors import OwnedError, RecipeError
 from erlcli.recipe.load import load
 from erlcli.recipe.tournament import load_tournament
 from erlcli.runs.jsonl import read, write_json
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.lock import is_owned
+from erlcli.runs.lock import RunLock, is_owned
 from erlcli.tournament.ledger import fold
 
 COMMAND = [sys.executable, "-m", "erlcli"]
 SMALL = [
     "env.backend=gymnasium", "env.num_envs=2", "algorithm.rollout_length=32", "algorithm.batch_size=64",
-    "algorithm.epochs=1", "train.total_steps=100_000", "tournament.slice.steps=320", "tournament.members=3",
+    "train.total_steps=100_000", "tournament.slice.steps=320", "tournament.members=3",
     "tournament.budget.steps=2_560", "tournament.evaluation.episodes=3", "tournament.evaluation.confirm_episodes=4",
     "eval.num_envs=2", "network.hidden=[8]", "train.target_return=1_000",  # which is never reached by luck
 ]  # fmt: skip
@@ -167,6 +169,38 @@ def test_a_resume_that_fails_has_its_exit_code_in_the_background_too(tmp_path):
         told.append([line for line in done.stderr.splitlines() if line])
     assert told[0] == told[1]
     assert told[0][0].startswith("error: ") and "rows are missing" in told[0][0]
+
+
+def member(root, *rows):
+    """The directory of a member, in a tournament with these rows after its birth."""
+    layout = create("tournament_cartpole", [], None, root)
+    birth = {"event": "spawn", "member": "m000", "parent": None, "algorithm": "ppo", "changes": {}, "seed": 1}
+    text = [json.dumps({"seq": seq, "time": 1.0, **row}) + "\n" for seq, row in enumerate([birth, *rows], start=1)]
+    (layout.root / "journal.jsonl").write_text("".join(text))
+    run = RunLayout(layout.root / "members" / "m000")
+    run.create()
+    return layout, run
+
+
+def test_a_member_in_the_race_is_its_tournaments_to_train(tmp_path):
+    layout, run = member(tmp_path / "t")
+    with pytest.raises(RecipeError, match="a member in the race") as caught:
+        _refuse_for_member(run)
+    assert f"erl resume {layout.root};" in caught.value.remedy
+    lock = RunLock.acquire(layout.lock)
+    with pytest.raises(OwnedError, match="a member in the race"):
+        _refuse_for_member(run)
+    lock.release()
+    (tmp_path / "link").symlink_to(run.root)
+    with pytest.raises(RecipeError):
+        _refuse_for_member(RunLayout(tmp_path / "link"))
+
+
+def test_a_member_that_is_retired_and_a_run_of_its_own_train_on(tmp_path):
+    layout, run = member(tmp_path / "t", {"event": "retire", "member": "m000", "reason": "stopped by its user"})
+    for path in (run.root, layout.root / "members" / "unknown", layout.root / "champions" / "m000-100", tmp_path):
+        path.mkdir(parents=True, exist_ok=True)
+        _refuse_for_member(RunLayout(path))
 
 
 def test_slots_that_there_are_none_of_come_with_the_command_for_more(tmp_path, capsys):

@@ -53,6 +53,26 @@ def test_tournament_points_to_the_right_command():
     assert "erl train cartpole_ppo" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("recipe", "override"),
+    [
+        ("tournament_cartpole", "algorithm.learning_rate=1e-3"),
+        ("tournament_cartpole", 'algorithm.learning_rate={kind="linear", start=1e-3, end=0.0}'),
+        ("tournament_mixed_cartpole", "algorithm.name=ppo"),
+        ("tournament_mixed_cartpole", "algorithm.epochs=5"),  # which only members of the recipe's own algorithm have
+    ],
+)
+def test_a_searched_key_that_is_set_would_be_set_for_nobody(recipe, override):
+    with pytest.raises(RecipeError, match="is searched") as caught:
+        load_tournament(recipe, [override])
+    assert override.partition("=")[0] in caught.value.message
+
+
+def test_a_key_that_is_searched_for_some_algorithms_is_set_for_the_others():
+    search = "tournament.search.ppo.env.frame_stack={kind='choice', values=[1, 2]}"
+    assert load_tournament("tournament_mixed_cartpole", [search, "env.frame_stack=3"]).base.env.frame_stack == 3
+
+
 def test_overrides_reach_both_parts():
     recipe = load_tournament("tournament_cartpole", ["tournament.members=3", "tournament.mode=pbt", "env.num_envs=16"])
     assert (recipe.section.members, recipe.section.mode, recipe.base.env.num_envs) == (3, "pbt", 16)

@@ -25,7 +25,7 @@ from erlcli.tournament.slots import lay_out
 
 SMALL = [
     "env.backend=gymnasium", "env.num_envs=2", "algorithm.rollout_length=32", "algorithm.batch_size=64",
-    "algorithm.epochs=1", "train.total_steps=3_200", "tournament.slice.steps=320", "tournament.members=3",
+    "train.total_steps=3_200", "tournament.slice.steps=320", "tournament.members=3",
     "tournament.budget.steps=2_560", "tournament.evaluation.episodes=3", "tournament.evaluation.confirm_episodes=4",
     "eval.num_envs=2", "network.hidden=[8]",
 ]  # fmt: skip
@@ -120,11 +120,13 @@ def test_the_champion_and_the_members_are_taken_by_the_other_commands(finished):
     assert done.returncode == 0, done.stderr
     crown = fold(rows_of(finished)).crown
     assert json.loads(done.stdout)["steps"] == crown.steps
-    done = erl("resume", finished.root / "members" / crown.member, "--no-tui", "--json", "--set",
+    done = erl("resume", finished.root / "champion", "--no-tui", "--json", "--set",
                f"train.total_steps={crown.steps + 64}", "--set", "eval.episodes=2", "--set",
                "eval.probe_episodes=1")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"] >= crown.steps + 64
+    racing = next(iter(fold(rows_of(finished)).alive))
+    assert erl("resume", finished.root / "members" / racing, "--no-tui").returncode == 2
 
 
 def test_nobody_is_left_behind(finished):

@@ -200,6 +200,32 @@ def test_killed_in_the_middle_of_a_copy_it_is_made_anew(disk, monkeypatch):
     assert sorted(path.name for path in (disk.root / "members").iterdir()) == ["m000", "m001"]
 
 
+@pytest.mark.parametrize("differs", ["settings", "steps", "recipe"])
+def test_what_a_journal_that_was_cut_has_left_is_set_aside(differs, disk):
+    """The rows after the cut give the name to somebody else."""
+    layout = disk.spawn("m000", changes={"algorithm.gamma": 0.9})
+    if differs == "steps":
+        disk.train("m000", 100)
+    if differs == "recipe":
+        layout.recipe.write_text("torn")
+    gamma = 0.95 if differs == "settings" else 0.9
+    again = Disk(disk.root).spawn("m000", changes={"algorithm.gamma": gamma})
+    assert load(again.recipe).algorithm.gamma == gamma
+    assert not list(again.checkpoints.iterdir())
+    assert (disk.root / "aside" / "m000-1" / "recipe.toml").exists()
+
+
+def test_what_is_a_members_own_stays(disk):
+    layout = disk.spawn("m000", changes={"algorithm.learning_rate": 1e-4, "network.hidden": [8]})
+    inode = layout.root.stat().st_ino
+    disk.store.create(disk.ledger.board.members["m000"], disk.rows["m000"])
+    disk.train("m000", 100)
+    layout.recipe.write_text("torn")  # it has trained: its checkpoints are worth more than its recipe
+    disk.store.create(disk.ledger.board.members["m000"], disk.rows["m000"])
+    assert layout.root.stat().st_ino == inode
+    assert not (disk.root / "aside").exists()
+
+
 def test_without_hard_links_files_are_copied(disk, monkeypatch):
     disk.spawn("m000")
     disk.train("m000", 100)
@@ -259,13 +285,23 @@ def test_a_former_champion_stays_while_its_users_need_it(disk, made_of_it):
         lock.release()
 
 
+def test_a_champion_whose_folder_was_damaged_is_made_again(disk):
+    disk.spawn("m000")
+    disk.train("m000", 100)
+    layout = crowned(disk, "m000", 100, 10.0)
+    layout.recipe.unlink()
+    assert crowned(disk, "m000", 100, 10.0).recipe.exists()
+    (disk.root / "champion").unlink()
+    assert crowned(disk, "m000", 100, 10.0).recipe.exists()
+
+
 def test_members_follow_the_recipe_and_keep_what_is_their_own(disk):
     layout = disk.spawn("m000", changes={"algorithm.learning_rate": 1e-4})
-    disk.recipe = load_tournament("tournament_cartpole", ["tournament.members=2", "algorithm.gamma=0.9"])
+    disk.recipe = load_tournament("tournament_cartpole", ["tournament.members=2", "algorithm.adam_eps=1e-6"])
     store = MemberStore(disk.root, disk.recipe)
     store.renew(disk.ledger.board.members["m000"])
     recipe = load(layout.recipe)
-    assert (recipe.algorithm.gamma, recipe.algorithm.learning_rate(0), recipe.train.seed) == (0.9, 1e-4, 0)
+    assert (recipe.algorithm.adam_eps, recipe.algorithm.learning_rate(0), recipe.train.seed) == (1e-6, 1e-4, 0)
     disk.rows["m001"] = disk.add("spawn", member="m001", parent=None, algorithm="ppo", steps=0, seed=1, changes={})
     store.renew(disk.ledger.board.members["m001"])  # whose directory is yet to be made
     assert not store.path("m001").exists()

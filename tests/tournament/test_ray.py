@@ -29,7 +29,7 @@ from erlcli.tournament.session import conduct
 
 SMALL = [
     "env.backend=gymnasium", "env.num_envs=2", "algorithm.rollout_length=32", "algorithm.batch_size=64",
-    "algorithm.epochs=1", "train.total_steps=3_200", "tournament.slice.steps=320", "tournament.members=3",
+    "train.total_steps=3_200", "tournament.slice.steps=320", "tournament.members=3",
     "tournament.budget.steps=2_560", "tournament.evaluation.episodes=3", "tournament.evaluation.confirm_episodes=4",
     "eval.num_envs=2", "network.hidden=[8]", "train.target_return=10_000",
 ]  # fmt: skip
