@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ def compare(
 
     stories = [Story.read(tournament) for tournament in tournaments]
     for tournament, story in zip(tournaments, stories, strict=True):
+        if story.notice is not None:
+            print(story.notice, file=sys.stderr)
         if not story.progress.best:
             raise RecipeError(
                 f"{tournament}: no champion yet",

@@ -101,6 +101,8 @@ def _plot_tournament(runs: Sequence[Path], out: Path | None, x: Across, *, only_
     from erlcli.engine.plot_tournament import Story, plot_all
 
     story = Story.read(runs[0])
+    if story.notice is not None:
+        print(story.notice, file=sys.stderr)
     if not story.progress.scores:
         raise RecipeError(
             f"{runs[0]}: no scores yet",

@@ -20,7 +20,7 @@ from erlcli.runs.jsonl import Row, read_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.members import Member
 from erlcli.runs.progress import Moment, Progress, of
-from erlcli.runs.text import score
+from erlcli.runs.text import plural, score
 
 MAP = "cividis"
 BEST, CROWD, CHAMPION = COLORS[1], COLORS[0], COLORS[1]
@@ -48,6 +48,12 @@ class Story:
     target: float | None
     search: Mapping[str, Any]
     progress: Progress
+
+    @property
+    def notice(self) -> str | None:
+        """What the journal lacks; None where it is whole."""
+        skipped = self.progress.board.skipped
+        return f"{self.name}: {plural(skipped, 'row')} of the journal can't be read, left out" if skipped else None
 
     @staticmethod
     def read(path: Path) -> Story:

@@ -18,8 +18,8 @@ A row is `{"seq", "time", "event", "member", ...}`; `seq` counts up from 1 and a
 | open | ranked_by: `mean` or `lower_bound`, by which members are ranked from now on; no member |
 | pause, resume, stop, refuse, finish | of the tournament as a whole; nothing that a board shows |
 
-Rows that are malformed, of an unknown event or about a member that nobody spawned are passed over and counted: the rest
-of the journal still tells what it can.
+Rows that are malformed, of an unknown event or about a member that nobody spawned are passed over and counted, as are
+numbers that are missing: the rest of the journal still tells what it can.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Board:
         updated: time of the last row.
         seconds: during which an orchestrator was at work.
         seq: number of the last row.
-        skipped: rows that say nothing that is understood.
+        skipped: rows that say nothing that is understood, or that are missing, as those are whose lines are damaged.
         answers: to requests of users by their ids: why they were refused, or nothing.
     """
 
@@ -68,13 +68,14 @@ class Board:
         self.seq = self.skipped = 0
         self.answers: dict[str, str] = {}
         self._ranks: dict[int, Member] = {}
+        self._passed = 0  # of those that were skipped, since row `seq`
 
     def add(self, row: Row) -> bool:
         """Take in one row; whether it said anything."""
         try:
             seq, time = _int(row["seq"]), _float(row["time"])
             if seq <= self.seq:
-                raise ValueError("an old row")
+                return False  # it comes twice
             event = row["event"]
             if event in MEMBER_EVENTS:
                 member = self.members[row["member"]]
@@ -84,7 +85,10 @@ class Board:
                 EVENTS[event](self, row)
         except (KeyError, TypeError, ValueError):
             self.skipped += 1
+            self._passed += 1
             return False
+        self.skipped += max(seq - self.seq - 1 - self._passed, 0)
+        self._passed = 0
         if event != "open" and self.started:  # before one, nobody was at work
             self.seconds += max(time - self.updated, 0.0)
         self.seq, self.updated = seq, time

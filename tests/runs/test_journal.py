@@ -204,7 +204,6 @@ def test_a_board_at_a_glance():
         on("retire", "a", reason=3),
         {"event": "slots", "slots": "cuda:0"},
         {"event": "slots", "slots": [0]},
-        {**on("park", "a"), "seq": 1},
         {**on("park", "a"), "seq": None},
         {**on("park", "a"), "time": "now"},
     ],
@@ -217,6 +216,17 @@ def test_a_row_that_makes_no_sense_changes_nothing(row):
     assert before == (dict(vars(member)), list(board.members), list(board.slots), board.seq, dict(board.changes))
     assert board.skipped == 1
     assert board.add({"seq": 3, "time": 3.0, **on("park", "a")})
+
+
+def test_rows_that_cant_be_read_are_counted_once_and_rows_that_come_twice_are_none_of_them():
+    slots = {"event": "slots", "slots": ["cpu:0"]}
+    board = fold([{"seq": seq, "time": 1.0, **slots} for seq in (1, 2, 1, 2, 5)])
+    assert board.skipped == 2  # 3 and 4, whose lines were no JSON
+    board.add({"seq": 6, "time": 1.0, "event": "unknown"})
+    board.add({"event": "slots"})
+    assert board.skipped == 4
+    board.add({"seq": 9, "time": 1.0, **slots})
+    assert (board.skipped, board.seq) == (5, 9)  # 6, one without a number, and one more of 7 and 8
 
 
 def test_histories_stay_bounded_and_keep_their_ends():

@@ -1,4 +1,5 @@
 from erlcli.runs.jsonl import Appender, write_json
+from erlcli.tui.screens.board import head_of
 from erlcli.tui.standings import StandingsReader
 
 
@@ -86,3 +87,14 @@ def test_nothing_is_there_yet(tmp_path):
     assert not reading.refresh()
     assert reading.latest.entries == ()
     assert reading.latest.seconds(5.0) is None
+
+
+def test_a_board_says_how_many_rows_of_the_journal_it_lacks(tmp_path):
+    write(tmp_path, *FIRST[:3], *FIRST[4:])
+    reading = StandingsReader(tmp_path)
+    reading.refresh()
+    _, (left, _) = head_of(reading.latest, 0.0)
+    assert "1 row unread" in "".join(text for text, _ in left)
+    write(tmp_path, row(7, "slice_end", "m0", to_steps=200, why="budget"), FIRST[-1])  # one that comes twice
+    reading.refresh()
+    assert reading.latest.skipped == 1

@@ -16,7 +16,7 @@ from textual.screen import Screen
 from erlcli.runs import control
 from erlcli.runs.control import TournamentKind
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.text import count, decimals, score, seconds, sparkline, task
+from erlcli.runs.text import count, decimals, plural, score, seconds, sparkline, task
 from erlcli.tui.figure import Series
 from erlcli.tui.live import GONE, LiveScreen
 from erlcli.tui.screens.back import go_back
@@ -347,11 +347,12 @@ def head_of(standings: Standings, now: float) -> tuple[Line, Line]:
     members: list[tuple[str, str]] = [(f"{count_of} member{'s' * (count_of != 1)}", "")]
     for state in STATES:
         members += [(f"  {counts[state]} {state}", "muted")] if counts[state] else []
+    unread = [(f"  {plural(standings.skipped, 'row')} unread", "bad")] if standings.skipped else []
     return (
         (
             [(standings.name, "bright"), ("  tournament  ", "muted"), (task(standings.env), "")],
             [(standings.state, state_tone(standings.state)), ("  elapsed ", "muted"),
              ("-" if elapsed is None else seconds(elapsed), "")],
         ),
-        ([("slots ", "muted"), (f"{standings.busy}/{standings.slots}", ""), ("  ", ""), *members], best),
+        ([("slots ", "muted"), (f"{standings.busy}/{standings.slots}", ""), *unread, ("  ", ""), *members], best),
     )  # fmt: skip
