@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.widgets import Footer
-from textual.widgets._footer import FooterKey
 
 FIRST = ("help", "leave")  # what has no room is cut at the right end, and these tell the way to all others
 
@@ -17,4 +16,4 @@ class Keys(Footer):
 
     def compose(self) -> ComposeResult:
         """The keys, those that every screen has in front."""
-        yield from sorted(super().compose(), key=lambda key: not (isinstance(key, FooterKey) and key.action in FIRST))
+        yield from sorted(super().compose(), key=lambda key: getattr(key, "action", None) not in FIRST)
