@@ -28,7 +28,7 @@ from erlcli.tournament.scores import Sample
 
 FOLDER, CHAMPION, HELD = "members", "champion", "held"
 CHAMPIONS = "champions"  # what the link `champion` points into
-ASIDE = "aside"  # directories of members that the journal no longer knows
+ASIDE = "aside"  # directories of members and champions that the journal no longer knows
 MADE = ("export", "videos", "plots")  # folders of a run that hold what users had made of it
 HEADER = "# A member of a tournament: `erl train` of this file trains it anew, without its parent's weights.\n"
 COPIES = 3  # attempts at a checkpoint whose files go meanwhile
@@ -114,8 +114,9 @@ class MemberStore(Store):
         path = self.path(member.id)
         if self._is_made(member, row):
             return
-        if path.exists():
-            set_aside(path, self.root / ASIDE)
+        for left in (path, *(self.root / CHAMPIONS).glob(f"{member.id}-*")):
+            if left.exists():
+                set_aside(left, self.root / ASIDE)
         temporary = RunLayout(path.with_name(f".{member.id}"))
         shutil.rmtree(temporary.root, ignore_errors=True)
         try:

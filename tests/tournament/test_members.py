@@ -208,11 +208,13 @@ def test_what_a_journal_that_was_cut_has_left_is_set_aside(differs, disk):
         disk.train("m000", 100)
     if differs == "recipe":
         layout.recipe.write_text("torn")
+    (disk.root / "champions" / f"m000-{name_of(100)}").mkdir(parents=True)
     gamma = 0.95 if differs == "settings" else 0.9
     again = Disk(disk.root).spawn("m000", changes={"algorithm.gamma": gamma})
     assert load(again.recipe).algorithm.gamma == gamma
     assert not list(again.checkpoints.iterdir())
     assert (disk.root / "aside" / "m000-1" / "recipe.toml").exists()
+    assert not list((disk.root / "champions").iterdir())
 
 
 def test_what_is_a_members_own_stays(disk):
