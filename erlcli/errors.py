@@ -77,6 +77,15 @@ class ErlError(Exception):
         )
 
 
+def one_line(error: Exception) -> str:
+    """An error as an event tells it."""
+    if not isinstance(error, ErlError):
+        return str(error)
+    labels = {"expected": error.expected, "found": error.found, "remedy": error.remedy}
+    facts = (f"{label}: {' '.join(text.split())}" for label, text in labels.items() if text is not None)
+    return "; ".join((error.message, *facts))
+
+
 class RecipeError(ErlError):
     """A recipe, an option or a path that can't be used."""
 

@@ -12,7 +12,7 @@ from erlcli.runs.jsonl import Row
 from erlcli.runs.text import interval, plural
 from erlcli.runs.view import RunView
 
-QUIET_EVENTS = ("checkpoint", "best", "interrupted")  # told by other lines already
+QUIET_EVENTS = ("checkpoint", "best", "interrupted", "failed")  # told by other lines already
 
 
 class Watcher:

@@ -254,7 +254,7 @@ def drive(layout: RunLayout, lock: RunLock, names: list[str], *, plain: bool, de
         if json_output:
             print_json({"run": str(layout.root), "state": "running"})
         else:
-            print("\n".join(_detached(layout)))
+            print("\n".join(detached_lines(layout)))
         return 0
     if dashboard.is_possible() and not plain and not json_output:
         return _with_dashboard(layout, lock, names)
@@ -305,7 +305,7 @@ def _with_dashboard(layout: RunLayout, lock: RunLock, names: list[str]) -> int:
     from erlcli.engine.supervisor import outcome_of
 
     process = _start(layout, lock, names, wait=False)
-    exit_code = background.beside_dashboard(layout, process, _detached(layout))
+    exit_code = background.beside_dashboard(layout, process, detached_lines(layout))
     if exit_code is None:
         return 0
     return _conclude(layout, outcome_of(layout, exit_code, ROLE), json_output=False)
@@ -317,7 +317,8 @@ def _start(layout: RunLayout, lock: RunLock, names: list[str], *, wait: bool) ->
     return background.start(layout, lock, "erlcli.tournament.session", ROLE, names, wait=wait)
 
 
-def _detached(layout: RunLayout) -> list[str]:
+def detached_lines(layout: RunLayout) -> list[str]:
+    """What to do with a tournament that goes on in the background."""
     root = quoted(layout.root)
     return [
         f"in the background: {shorten(layout.root)}",

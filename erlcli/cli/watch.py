@@ -55,12 +55,15 @@ def parting_lines(layout: RunLayout) -> list[str]:
 
     view = RunView(layout, FOLLOWED_ROWS)
     view.refresh()
+    is_tournament = (layout.root / "journal.jsonl").exists()
     if view.is_live:
-        return session.detached_lines(layout)
-    if not (layout.root / "journal.jsonl").exists():
-        return session.closing_lines(view, view.state)
+        return tournament.detached_lines(layout) if is_tournament else session.detached_lines(layout)
+    error = view.status.get("error")
+    failure = f"error: {error}".splitlines() if error else []
+    if not is_tournament:
+        return failure + session.closing_lines(view, view.state)
     row = summary(layout) | {"state": view.state, "exit_code": view.status.get("exit_code")}
-    return tournament.closing_lines(layout, row)
+    return failure + tournament.closing_lines(layout, row)
 
 
 def _check(path: Path, run: Path | None) -> None:

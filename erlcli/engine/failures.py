@@ -18,7 +18,7 @@ from erlcli.envs.position import read_position
 from erlcli.errors import EnvError, ErlError, PeerLostError
 from erlcli.runs.jsonl import Row, read_json, write_json
 from erlcli.runs.layout import RunLayout
-from erlcli.runs.text import quoted
+from erlcli.runs.text import quoted, shorten
 
 DISK_ERRORS = {errno.ENOSPC: "no space left on the disk", errno.EROFS: "read-only file system", errno.EIO: "disk error",
                errno.EDQUOT: "disk quota used up"}  # fmt: skip
@@ -44,6 +44,21 @@ def explain_os_error(error: OSError, layout: RunLayout) -> ErlError | None:
     )
 
 
+def gone(layout: RunLayout) -> ErlError | None:
+    """What to say of a run whose directory was moved or deleted while it was trained; None where it is there."""
+    try:
+        layout.recipe.stat()
+    except FileNotFoundError:
+        return ErlError(
+            f"{shorten(layout.root)} is gone: moved or deleted",
+            expected="a run directory that stays where it is while the run trains",
+            remedy="erl resume goes on from its last checkpoint, wherever it is now",
+        )
+    except OSError:
+        return None  # a disk that fails has more to say elsewhere
+    return None
+
+
 def run_child(process: str, layout: RunLayout, body: Callable[[], int]) -> int:
     """Run a process's body; its exit code. What it fails of is written to `errors/<process>.json`."""
     layout.error(process).unlink(missing_ok=True)
@@ -66,7 +81,7 @@ def report(process: str, layout: RunLayout, error: Exception) -> int:
     text = "".join(traceback.format_exception(error))
     print(text, file=sys.stderr, flush=True)
     if isinstance(error, OSError):
-        error = explain_os_error(error, layout) or error
+        error = gone(layout) or explain_os_error(error, layout) or error
     known = error if isinstance(error, ErlError) else _internal(process, layout, error)
     try:
         write_json(layout.error(process), {**known.to_json(), "traceback": text})

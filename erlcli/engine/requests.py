@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from erlcli.core.schedule import Schedule
 from erlcli.engine.sharing import first_does
-from erlcli.errors import ErlError, RecipeError
+from erlcli.errors import ErlError, RecipeError, one_line
 from erlcli.recipe.load import AnyRecipe, dump, validate
 from erlcli.recipe.words import found, nearest, printable, shorten
 from erlcli.runs import control
@@ -167,15 +167,6 @@ def changed(recipe: AnyRecipe, key: str, value: object) -> AnyRecipe:
     data = recipe.to_toml()
     data[SECTION] = {**data[SECTION], key.partition(".")[2]: value}
     return validate(data, "request")
-
-
-def one_line(error: Exception) -> str:
-    """An error as an event tells it."""
-    if not isinstance(error, ErlError):
-        return str(error)
-    labels = {"expected": error.expected, "found": error.found, "remedy": error.remedy}
-    facts = (f"{label}: {' '.join(text.split())}" for label, text in labels.items() if text is not None)
-    return "; ".join((error.message, *facts))
 
 
 def _comments(layout: RunLayout) -> str:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from erlcli.engine import forks
 from erlcli.engine.child import Child
-from erlcli.engine.failures import Watch, died, hung, point_to_traceback, reported, silent, tail_of
+from erlcli.engine.failures import Watch, died, gone, hung, point_to_traceback, reported, silent, tail_of
 from erlcli.engine.gpu import GpuMonitor
 from erlcli.engine.learners import Departure, Learners
 from erlcli.engine.member import Member
 from erlcli.engine.status import status_row
 from erlcli.engine.stop_signals import LEAVE_SECONDS, StopSignals, patience
-from erlcli.errors import ErlError, PeerLostError
+from erlcli.errors import ErlError, PeerLostError, one_line
 from erlcli.recipe.load import AnyRecipe, load
 from erlcli.runs import control
 from erlcli.runs.jsonl import read_json, write_json
@@ -103,11 +103,20 @@ class Supervisor:
             gpus.close()
             self._refuse_late()
         if outcome.error is not None:
-            point_to_traceback(outcome.error, self.layout)
-            write_json(self.layout.error(PROCESS), outcome.error.to_json())
+            self._tell_failure(outcome.error)
         self._write_status(outcome.state, outcome.exit_code, outcome.error)
         tick()
         return outcome
+
+    def _tell_failure(self, error: ErlError) -> None:
+        """In the events, for whoever looks at the run, and in a file, for the command that has started it."""
+        point_to_traceback(error, self.layout)
+        try:
+            self._events.write("failed", one_line(error), level="error")
+            if gone(self.layout) is None:
+                write_json(self.layout.error(PROCESS), error.to_json())
+        except OSError as problem:  # a full disk; the outcome has the error, too
+            print(f"{self.layout.error(PROCESS)}: {problem.strerror}", file=sys.stderr)
 
     def _supervise(self, tick: Callable[[], None]) -> Outcome:
         self._write_status("starting")
@@ -131,6 +140,12 @@ class Supervisor:
         self._reached = self._target_reached()
         return Outcome(0, "finished")
 
+    def _is_gone(self) -> bool:
+        """Whether the run directory is, which is what the run fails of then, whatever its processes say."""
+        error = gone(self.layout)
+        self._error = error or self._error
+        return error is not None
+
     def _asked_to_stop(self) -> bool:
         """By a signal, or by a user's request in the control folder."""
         return self._signals.count > 0 or (read_json(self.layout.stop_request) or {}).get("reason") == "user"
@@ -152,7 +167,10 @@ class Supervisor:
         self._learners.start(self.attempt)
 
     def _watch_learners(self, tick: Callable[[], None]) -> int:
-        """Until the learners have left for good; their exit code, or 0 where they were asked to leave."""
+        """Until the learners have left for good; their exit code, or 0 where they were asked to leave.
+
+        1 where the directory is gone, so that nothing can be done for them.
+        """
         learners = self._learners
         while True:
             evaluator = self._evaluator
@@ -160,6 +178,8 @@ class Supervisor:
                 raise RuntimeError("no processes to watch")
             left = learners.wait(TICK_SECONDS)
             tick()
+            if self._is_gone():
+                return 1
             self._write_status("stopping" if self._signals.count or self.layout.stop_request.exists() else "running")
             if self._out_of_patience():
                 learners.end()
@@ -270,6 +290,8 @@ class Supervisor:
         while (evaluator := self._evaluator) is not None and not self._asked_to_stop():
             code = evaluator.wait(TICK_SECONDS)
             tick()
+            if self._is_gone():
+                return
             self._refuse_late()
             self._write_status("evaluating")
             if code is None:
@@ -305,25 +327,40 @@ class Supervisor:
             return
         self._state, self._status_due = state, now + 1.0
         row = read_json(self.layout.process("learner")) or {}
+        steps, seconds = int(row.get("steps", 0)), float(row.get("seconds", 0.0))
+        if code is not None:  # a learner that failed has told more in its rows than in its last sign of life
+            steps, seconds = self._at_the_end(steps, seconds)
         status = status_row(
             self.layout.root.name,
             self.recipe,
             "paused" if state == "running" and row.get("phase") == "paused" else state,
             attempt=self.attempt,
-            steps=int(row.get("steps", 0)),
-            seconds=float(row.get("seconds", 0.0)),
+            steps=steps,
+            seconds=seconds,
             reached=self._reached,
             exit_code=code,
             error=str(error) if error is not None else None,
         )
+        if gone(self.layout) is not None:
+            return  # or there would be a directory again, with nothing but the status
         try:
             write_json(self.layout.status, status)
         except OSError as problem:  # the learner meets the same disk, and says what to do
             print(f"{self.layout.status}: {problem.strerror}", file=sys.stderr)
 
+    def _at_the_end(self, steps: int, seconds: float) -> tuple[int, float]:
+        """The larger of these and of the newest metric row's."""
+        curve = Curve(self.layout.metrics)
+        curve.refresh()
+        last = curve.rows[-1] if curve.rows else {}
+        return max(steps, int(last.get("steps", 0))), max(seconds, float(last.get("time/seconds", 0.0)))
+
 
 def outcome_of(layout: RunLayout, exit_code: int, owner: str = PROCESS) -> Outcome:
     """How a directory's owner ended that was a process of its own, and has left with `exit_code`."""
+    error = gone(layout)
+    if error is not None:
+        return Outcome(error.exit_code, "failed", error)
     if exit_code in (0, INTERRUPTED):
         error = None
     elif exit_code > 0:

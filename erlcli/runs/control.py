@@ -59,6 +59,7 @@ def tournament_request(path: Path, kind: TournamentKind, **facts: Any) -> str:  
 def _ask(layout: RunLayout, kind: str, facts: Row) -> str:
     """Write a request; the names of requests sort by their time."""
     name = f"{time.time_ns():020d}-{os.getpid()}"
+    layout.control.mkdir(exist_ok=True)
     write_json(layout.requests / f"{name}.json", {"id": name, "do": kind, **facts})
     return name
 

@@ -143,10 +143,12 @@ def write_json(path: Path, value: Any, *, sync: bool = False) -> None:  # noqa: 
 def write_text(path: Path, text: str, *, sync: bool = False) -> None:
     """Replace a file atomically; with `sync`, only after it is on disk.
 
+    Its folder is made where that is missing, but none above: a run that was deleted does not come back in part.
+
     Raises:
         OSError: it can't be written; the old content stays.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with naming(path), temporary.open("w", encoding="utf-8") as file:

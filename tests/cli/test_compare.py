@@ -13,6 +13,7 @@ from erlcli.errors import RecipeError
 from erlcli.recipe.tournament import load_tournament
 from erlcli.runs.jsonl import write_json
 from erlcli.runs.layout import RunLayout
+from erlcli.runs.lock import RunLock
 from erlcli.tournament.orchestrator import Orchestrator
 from erlcli.tournament.simulate import MemoryStore, SimulatedBackend
 
@@ -82,6 +83,16 @@ def test_watching_a_tournament_ends_with_its_own_lines(cups):
     assert any(line.startswith("  champion") for line in lines)
     assert lines[-1].startswith("  go on   erl resume ")
     layout.status.unlink()
+
+
+def test_watching_a_live_tournament_ends_with_what_can_be_done_with_it(cups):
+    layout = RunLayout(cups[1])
+    write_json(layout.status, {"state": "running"})
+    lock = RunLock.acquire(layout.lock)
+    lines = parting_lines(layout)
+    lock.release()
+    layout.status.unlink()
+    assert any(line.startswith("  slots   erl scale ") for line in lines)
 
 
 def test_what_is_refused(cups, tmp_path):

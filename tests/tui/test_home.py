@@ -131,7 +131,7 @@ async def test_v_says_which_of_the_marked_it_leaves_out(home):
         await ready(pilot)
         assert isinstance(home.screen, CompareScreen)
         said = [note.message for note in home._notifications]
-        assert said == ["without 1 tournament, which have no curve of their own"]
+        assert said == ["1 tournament left out: open one to compare its members"]
 
 
 async def test_every_size_opens(home):

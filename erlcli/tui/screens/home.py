@@ -161,7 +161,7 @@ class HomeScreen(LiveScreen):
             self.notify("a tournament has no curve of its own: open it and compare its members", severity="warning")
         else:
             if left_out := len(marks) - len(paths):
-                self.notify(f"without {plural(left_out, 'tournament')}, which have no curve of their own")
+                self.notify(f"{plural(left_out, 'tournament')} left out: open one to compare its members")
             from erlcli.tui.screens.compare import CompareScreen
 
             self.app.push_screen(CompareScreen(paths))
