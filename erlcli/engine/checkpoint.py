@@ -61,7 +61,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     aside = path.with_name(f"{temporary.name}.old")
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(aside, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    temporary.mkdir()
     try:
         tensors, values = flatten(checkpoint.learner)
         _save_tensors(temporary / POLICY, checkpoint.policy)
