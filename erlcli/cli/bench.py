@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+WIDTH, INDENT = 80, " " * 12  # of the report
+
 
 def bench(
     recipe: Annotated[str, typer.Argument(help="Path of a recipe, or the name of a shipped one.")],
@@ -20,6 +22,7 @@ def bench(
     Nothing is kept. Close other programs first: all cores are used.
     """
     import sys
+    import textwrap
     from dataclasses import asdict
 
     from erlcli.cli.output import print_json
@@ -27,7 +30,7 @@ def bench(
     from erlcli.engine.plan import backend_of, resolve
     from erlcli.errors import EnvError
     from erlcli.recipe.load import load
-    from erlcli.runs.text import plural
+    from erlcli.runs.text import plural, task
 
     loaded = load(recipe, list(assignments or []))
     backend, why = backend_of(loaded)
@@ -54,7 +57,8 @@ def bench(
     if json_output:
         print_json(facts)
         return
-    print(f"{resolved.env.id}, {plural(resolved.env.num_envs, 'env')} on {backend} ({why})")
+    print(f"{task(resolved.env.id)}, {plural(resolved.env.num_envs, 'env')} on {backend}")
+    print(textwrap.fill(why, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT, break_long_words=False))
     print(f"training    {result.steps_per_second:>12,.0f} steps/s")
     print(f"envs alone  {result.env_limit_steps_per_second:>12,.0f} steps/s")
     print(f"share of the limit {result.share_of_limit:>5.0%}")

@@ -55,10 +55,11 @@ def compare(
 ) -> None:
     """Compare runs in groups, or tournaments, e.g. with a control of the same budget.
 
-    Runs: the interquartile mean of their returns, and how likely one of a group is
-    to do better than one of the first group, both with bootstrap 95% CIs.
-    Tournaments: the scores of champions, on episodes that they were not chosen by;
-    the area is the mean of the best champion over the env steps that all have.
+    Runs: the interquartile mean of their returns, and how likely one of a group
+    is to do better than one of the first group, both with bootstrap 95% CIs.
+    Tournaments: the scores of champions, on episodes that they were not chosen
+    by; the area is the mean of the best champion over the env steps that all
+    have.
     """
     from erlcli.cli import compare_runs, compare_tournaments
     from erlcli.cli.plot import checked

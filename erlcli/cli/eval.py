@@ -19,6 +19,7 @@ import typer
 from erlcli.cli.output import count, print_json
 from erlcli.cli.policies import HELP, find_policies, parse_ensemble, which
 from erlcli.errors import EnvError, RecipeError
+from erlcli.runs.text import plural
 
 if TYPE_CHECKING:
     from erlcli.core.types import EnvSpec
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from erlcli.engine.load_policy import LoadedPolicy
 
 INTERRUPTED = 130
+WIDTH = 80  # of the report
 TERMINAL_FPS = 15.0  # more costs a slow connection what nobody sees
 
 
@@ -129,10 +131,11 @@ def report(row: dict[str, Any]) -> list[str]:
 
     together, what = row["ensemble"], row["checkpoint"]
     if together is not None:
-        what = f"{together['rule']} of {len(together['members'])} policies"
-    many = "1 episode" if row["episodes"] == 1 else f"{row['episodes']} episodes"
+        what = f"{together['rule']} of {plural(len(together['members']), 'policy', 'policies')}"
+    played = f"{plural(row['episodes'], 'episode')}, seed {row['seed']}"
+    head = f"{env}, {row['algorithm']}, {what}{steps}: {played}"
     lines = [
-        f"{env}, {row['algorithm']}, {what}{steps}: {many}, seed {row['seed']}",
+        *([head] if len(head) <= WIDTH else [f"{what}{steps}", f"{env}, {row['algorithm']}: {played}"]),
         f"  return  mean   {row['return_mean']:10.2f}{interval('return_ci')}",
         f"          IQM    {row['return_iqm']:10.2f}{interval('return_iqm_ci')}",
         f"          median {row['return_median']:10.2f}",

@@ -86,14 +86,16 @@ NOTES = {
     "next_state": ", the state of the next step",
 }
 FLATTENING = "         flattening: gymnasium.spaces.flatten, choices as one-hot vectors"
+PARTS = "         parts by their names, those that are no images flattened:"
 
 
 def report(exported: Exported) -> list[str]:
     """What a person wants to know: which file, how exact, how to use it."""
-    facts, parity, form = exported.loaded.facts, exported.parity, exported.form
+    facts, parity, form, spec = exported.loaded.facts, exported.parity, exported.form, exported.loaded.spec
+    origin = "" if spec.obs.parts else f", {_origin(exported)}"
     source = [f"checkpoint {facts['checkpoint']}"]
     if "members" in facts:
-        source = [f"{facts['ensemble']} of {len(facts['members'])} policies"]
+        source = [f"{facts['ensemble']} of {plural(len(facts['members']), 'policy', 'policies')}"]
     if facts["steps"] is not None:
         source.append(f"{count(facts['steps'])} steps")
     if "return_mean" in facts:
@@ -108,10 +110,10 @@ def report(exported: Exported) -> list[str]:
         f"from     {', '.join(source)}",
         f"parity   {error}",
         f"         over {parity.observations:,} observations, run by {form.runtime}",
-        f"input    {exported.inputs[0].name}: {exported.inputs[0]}, {_origin(exported)}",
+        f"input    {exported.inputs[0].name}: {exported.inputs[0]}{origin}",
         *(f"         {port.name}: {port}{NOTES.get(port.name, '')}" for port in exported.inputs[1:]),
-        *(["         parts by their names: choices as one-hot vectors"] if exported.loaded.spec.obs.parts else []),
-        *([FLATTENING] if exported.loaded.spec.flattened else []),
+        *([PARTS, "         gymnasium.spaces.flatten, choices as one-hot vectors"] if spec.obs.parts else []),
+        *([FLATTENING] if spec.flattened else []),
         f"output   {exported.outputs[0].name}: {exported.outputs[0]}, as the env takes it",
         *(f"         {port.name}: {port}{NOTES.get(port.name, '')}" for port in exported.outputs[1:]),
         "use it",
@@ -172,14 +174,18 @@ def usage(exported: Exported) -> list[str]:
 
 def _flattening(exported: Exported) -> list[str]:
     """Lines that flatten the env's own observations; none where more is done to them, before or after."""
-    loaded = exported.loaded
-    if not loaded.spec.flattened or loaded.spec.mask or loaded.recipe.env.frame_stack > 1:
+    spec, imports = exported.loaded.spec, ["import numpy", "from gymnasium.spaces import flatten"]
+    if exported.loaded.recipe.env.frame_stack > 1:
         return []
-    return [
-        "import numpy",
-        "from gymnasium.spaces import flatten",
-        "obs = numpy.array([flatten(env.observation_space, x) for x in obs])",
-    ]
+    if spec.flattened and not spec.mask:
+        return [*imports, "obs = numpy.array([flatten(env.observation_space, x) for x in obs])"]
+    lines = []
+    for part, port in zip(spec.obs.parts, exported.inputs, strict=False):
+        # Images stay what they are; parts that lie deeper, or in a tuple, take more than a line.
+        if part.space.dtype != "uint8" and "." not in part.name and not part.name.isdigit():
+            space, name = f"env.observation_space[{json.dumps(part.name)}]", _variable(port)
+            lines.append(f"{name} = numpy.array([flatten({space}, x) for x in {name}])")
+    return [*imports, *lines] if lines else []
 
 
 def _by_name(ports: Sequence[Port], values: dict[str, str]) -> str:
@@ -189,5 +195,9 @@ def _by_name(ports: Sequence[Port], values: dict[str, str]) -> str:
 
 def _given(port: Port, values: dict[str, str]) -> str:
     """The array that Python has for an input, as `values` says of its dtype."""
+    return values[port.dtype].format(_variable(port))
+
+
+def _variable(port: Port) -> str:
     name = re.sub(r"[^0-9a-zA-Z_]", "_", port.name)
-    return values[port.dtype].format(name if name.isidentifier() and not keyword.iskeyword(name) else f"obs_{name}")
+    return name if name.isidentifier() and not keyword.iskeyword(name) else f"obs_{name}"

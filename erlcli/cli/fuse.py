@@ -81,7 +81,7 @@ def _sources(paths: Sequence[Path], last: int | None) -> list[Source]:
         [(layout, which)] = find_policies([path], "last", None).named
         inside = which != "last"
         source = fused_run.at_path(layout, Path(which)) if inside else fused_run.newest(layout, 1)[0]
-        if source not in sources:
+        if source.path.resolve() not in {other.path.resolve() for other in sources}:
             sources.append(source)
     if len(sources) < 2:
         raise RecipeError(

@@ -209,6 +209,8 @@ def set_best(layout: RunLayout, policy: dict[str, Tensor], state: dict[str, Any]
     temporary = layout.checkpoints / f".best.{os.getpid()}"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(folder.name)
+    if link.is_dir() and not link.is_symlink():  # the run was copied by a tool that follows links
+        shutil.rmtree(link)
     os.replace(temporary, link)
     for old in layout.checkpoints.glob("best-*"):
         if old != folder:

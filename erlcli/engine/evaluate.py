@@ -6,6 +6,7 @@ Dimension letters: N environments.
 from __future__ import annotations
 
 import math
+import numbers
 import shlex
 import traceback
 from collections.abc import Callable, Sequence
@@ -80,6 +81,13 @@ def not_finite(action: torch.Tensor) -> DivergedError:
         found=f"{action.flatten().tolist()!r:.100}",
         remedy="evaluate an earlier checkpoint: --checkpoint STEPS",
     )
+
+
+def frames_per_second(told: Any) -> float:  # noqa: ANN401 - whatever an env says of itself
+    """Of films of an env whose metadata tells `told`; the default where that is no rate."""
+    if isinstance(told, numbers.Real) and 0 < float(told) < math.inf:
+        return float(told)
+    return DEFAULT_FPS
 
 
 def endless(env_id: str, episode: int, seed: int, steps: int) -> EnvError:
@@ -158,7 +166,7 @@ class Evaluation:
         self.spec = EnvSpec(obs, action, 1, mask=reader.width if reader is not None else 0)
         self._readers = [reader.of(env) for env in self.envs] if reader is not None else []
         self.render_modes = list(env.metadata.get("render_modes") or [])
-        self.fps = float(env.metadata.get("render_fps") or DEFAULT_FPS)
+        self.fps = frames_per_second(env.metadata.get("render_fps"))
         self._map = ActionMap(action)
 
     def run(

@@ -155,7 +155,7 @@ class VideoWriter:
                 "the env's pictures change their size within a film",
                 expected=f"{self._shape[1]} x {self._shape[0]} pixels",
                 found=f"{frame.shape[1]} x {frame.shape[0]} pixels",
-                remedy="evaluate without --video, or with --video-episodes 1",
+                remedy="evaluate without --video; --video-episodes 1 helps where each episode has a size of its own",
             )
         even = np.pad(frame, ((0, frame.shape[0] % 2), (0, frame.shape[1] % 2), (0, 0)), mode="edge")
         video = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24")

@@ -77,6 +77,8 @@ def translate(
     names[exported.graph_signature.user_inputs[0]] = INPUT
     results = exported.graph.output_node().args[0]
     program: list[Step] = []
+    if any("conv2d" in str(node.target) for node in exported.graph.nodes):  # or it would be whatever comes before them
+        raise _unsupported("convolutions of images")
     for node in exported.graph.nodes:
         kind = str(node.target).removeprefix("aten.")
         skipped = not node.users or isinstance(node.meta.get("val"), torch.SymInt) or "assert" in kind
@@ -146,7 +148,7 @@ def _texts(value: Any) -> set[str]:  # noqa: ANN401 - any JSON value
 def _unsupported(what: str) -> RecipeError:
     return RecipeError(
         "--format safetensors: this policy can't be written down as a program of numpy operations",
-        expected="a multi-layer perceptron: " + ", ".join(OPS),
+        expected="dense or recurrent layers",
         found=what,
         remedy="--format onnx or --format torch",
     )

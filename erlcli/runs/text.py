@@ -81,6 +81,6 @@ def task(env: str) -> str:
     return env.rpartition("/")[2]
 
 
-def plural(number: int, noun: str) -> str:
-    """A number of things: `1 episode`, `1,000 episodes`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+def plural(number: int, noun: str, many: str | None = None) -> str:
+    """A number of things: `1 episode`, `1,000 episodes`; `many` where an s is not enough, `2 policies`."""
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"

@@ -104,11 +104,14 @@ def test_report_names_the_parts_of_a_dict(
     monkeypatch.chdir(tmp_path)
     export([Path("run")], checkpoint="last")
     lines = capfd.readouterr().out.splitlines()
-    place = lines.index("input    where: float32 (batch, 4), as the env gives it, cast to float32")
-    assert lines[place + 1 : place + 3] == [
+    place = lines.index("input    where: float32 (batch, 4)")
+    assert lines[place + 1 : place + 4] == [
         "         view: uint8 (batch, 7, 7, 3)",
-        "         parts by their names: choices as one-hot vectors",
+        "         parts by their names, those that are no images flattened:",
+        "         gymnasium.spaces.flatten, choices as one-hot vectors",
     ]
+    assert '  where = numpy.array([flatten(env.observation_space["where"], x) for x in where])' in lines
+    assert not any(line.startswith("  view =") for line in lines)
     assert '{"where": where.astype("float32"), "view": view}' in lines[-1]
     assert (layout.root / "export" / "policy.onnx").is_file()
 

@@ -175,7 +175,10 @@ def test_what_is_not_alike_is_refused_by_its_first_difference(make, tmp_path):
 def test_other_misuse(make, tmp_path):
     one, two, out = make("one"), make("two", seed=1), tmp_path / "soup"
     assert "its own mean" in error_of(call("fuse", one, "--out", out)).message
-    assert "its own mean" in error_of(call("fuse", one, one, "--out", out)).message
+    again = tmp_path / "again"
+    again.symlink_to(one)
+    for same in (one, again, two / ".." / one.name):
+        assert "its own mean" in error_of(call("fuse", one, same, "--out", out)).message
     assert "not one for each" in error_of(call("fuse", one, two, "--weights", "1", "--out", out)).message
     for weights in ("a,b", "1,-1", "0,0", "", "nan,1"):
         assert "no weights" in error_of(call("fuse", one, two, "--weights", weights, "--out", out)).message

@@ -472,6 +472,16 @@ def test_a_new_best_takes_the_place_of_the_old_one(layout):
     assert sorted(p.name for p in layout.checkpoints.iterdir()) == ["best", folder.name]
 
 
+def test_a_run_whose_links_were_followed_by_its_copy_gets_a_new_best(layout, tmp_path):
+    checkpoint.set_best(layout, example().policy, {"steps": 100})
+    shutil.copytree(layout.root, tmp_path / "copy", symlinks=False)
+    copy = RunLayout(tmp_path / "copy")
+    assert not (copy.checkpoints / "best").is_symlink()
+    folder = checkpoint.set_best(copy, example(200).policy, {"steps": 200})
+    assert (copy.checkpoints / "best").resolve() == folder.resolve()
+    assert sorted(path.name for path in copy.checkpoints.iterdir()) == ["best", folder.name]
+
+
 def test_the_best_moves_with_its_run(layout):
     checkpoint.set_best(layout, example(1).policy, {"steps": 1})
     moved = layout.root.rename(layout.root.with_name("moved"))

@@ -15,7 +15,7 @@ from erlcli.core.policy import Policy
 from erlcli.core.seeding import derive
 from erlcli.core.statistics import bootstrap_ci, iqm
 from erlcli.engine import evaluate
-from erlcli.engine.evaluate import Evaluation, Scores
+from erlcli.engine.evaluate import Evaluation, Scores, frames_per_second
 from erlcli.engine.failures import Interrupted
 from erlcli.envs.config import EnvConfig
 from erlcli.errors import DivergedError, EnvError
@@ -304,6 +304,12 @@ def test_the_first_env_can_be_watched_at_every_moment(env_id: str) -> None:
     assert moments == [(i, step, lengths[i] - step) for i in (0, 2) for step in range(lengths[i] + 1)]
     assert totals[lengths[0]] == scores.returns[0]
     assert evaluation.fps == 12
+
+
+def test_a_rate_of_pictures_that_is_none_is_the_default():
+    assert [frames_per_second(told) for told in (12, np.int64(50), 2.5)] == [12.0, 50.0, 2.5]
+    for told in (None, "x", -3, 0, float("nan"), float("inf"), [30]):
+        assert frames_per_second(told) == 30.0
 
 
 def test_envs_are_released_when_one_can_not_be_made(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,13 @@
 """Policies of images, and of images beside numbers, in files that take bytes."""
 
+from collections import defaultdict
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from gymnasium import spaces
 
 from erlcli.cli.export import usage
 from erlcli.core.packing import packed
@@ -67,6 +71,7 @@ def test_a_program_has_no_parts_and_no_convolutions(run_builder, tmp_path):
         with pytest.raises(RecipeError, match="safetensors") as caught:
             export(layout, load_policy(layout), FORMATS["safetensors"], tmp_path / "policy.safetensors")
         assert "onnx" in str(caught.value)
+    assert caught.value.found == "convolutions of images"
 
 
 @pytest.mark.parametrize("form", ["onnx", "torch"])
@@ -82,6 +87,7 @@ def test_parts_may_have_any_name(form, run_builder, tmp_path):
     variables = {"pose.x": "pose_x", "0": "obs_0", "class": "obs_class", "2d": "obs_2d"}
     arrays = {variables.get(p.name, p.name): np.zeros((4, *p.shape), p.dtype) for p in exported.inputs}
     arrays["obs_class"] = arrays["obs_class"].astype(np.float64)  # as most envs have it
+    arrays["env"] = SimpleNamespace(observation_space=defaultdict(lambda: spaces.Box(-1.0, 1.0, NUMBER.shape)))
     exec("\n".join(usage(exported)), arrays)  # the lines that are printed
     assert arrays["action"].shape == (4, 1) and arrays["next_state"].shape == arrays["state"].shape
     if form == "onnx":
