@@ -333,6 +333,8 @@ def _conclude(layout: RunLayout, outcome: Outcome, *, json_output: bool) -> int:
 
     if outcome.error is not None:
         fail(outcome.error)
+    if not layout.root.exists():
+        return outcome.exit_code
     row = summary(layout) | {"state": outcome.state, "exit_code": outcome.exit_code}
     if json_output:
         print_json(row)

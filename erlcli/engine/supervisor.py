@@ -26,7 +26,7 @@ from erlcli.runs.jsonl import read_json, write_json
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.lock import RunLock
 from erlcli.runs.text import quoted
-from erlcli.runs.view import Curve, best_of
+from erlcli.runs.view import FOLLOWED_ROWS, Curve, best_of
 from erlcli.runs.writer import EventLog
 
 TICK_SECONDS = 0.05
@@ -350,7 +350,7 @@ class Supervisor:
 
     def _at_the_end(self, steps: int, seconds: float) -> tuple[int, float]:
         """The larger of these and of the newest metric row's."""
-        curve = Curve(self.layout.metrics)
+        curve = Curve(self.layout.metrics, FOLLOWED_ROWS)  # the newest are whole in it, however long the run was
         curve.refresh()
         last = curve.rows[-1] if curve.rows else {}
         return max(steps, int(last.get("steps", 0))), max(seconds, float(last.get("time/seconds", 0.0)))
