@@ -302,11 +302,13 @@ def draw_series(axes: Any, series: Series, color: str, dash: str, unit: float, *
 
 def draw_targets(axes: Any, targets: Sequence[Any]) -> None:  # noqa: ANN401 - matplotlib's Axes
     """Dashed lines at the returns that were to be reached; what is no number is passed over."""
-    for target in sorted({float(target) for target in targets if is_number(target)}):
+    levels = sorted({float(target) for target in targets if is_number(target)})
+    for index, target in enumerate(levels):
         axes.axhline(target, color="0.45", linestyle=(0, (5, 4)), linewidth=1, zorder=1)
+        below = index == 0 < len(levels) - 1  # so that two that are close don't cover each other
         axes.annotate(
-            f"target {target:g}", (0.01, target), xycoords=axes.get_yaxis_transform(), xytext=(0, 3),
-            textcoords="offset points", fontsize=8, color="0.35",
+            f"target {target:g}", (0.01, target), xycoords=axes.get_yaxis_transform(), xytext=(0, -3 if below else 3),
+            textcoords="offset points", va="top" if below else "baseline", fontsize=8, color="0.35",
         )  # fmt: skip
 
 

@@ -25,6 +25,8 @@ from erlcli.engine.plot import (
 )
 from erlcli.engine.plot_tournament import Story, bounded_below, draw_best, headroom, placer, scale_of
 
+RUNS, EPISODES = "means, 95% CI over runs", "95% CI over episodes"  # of groups, and of runs drawn one by one
+
 
 def tournaments(stories: Sequence[Story], path: Path) -> None:
     """The best champions of several tournaments over env steps and over time.
@@ -82,11 +84,18 @@ def runs(groups: Sequence[Group], path: Path) -> None:
             axes.set_visible(False)
         shown: dict[str, Any] = {}
         for axes, env in zip(panels, environments, strict=False):
-            dress(axes, env_name(env), "means, 95% CI over runs; thin: training", "env steps", "steps")
-            for index, group in enumerate(groups):
-                here = Group(group.name, [view for view in group.views if view.env == env])
+            parts = [Group(group.name, [view for view in group.views if view.env == env]) for group in groups]
+            drawn = [_series(part) for part in parts]
+            told = {
+                RUNS if len(part.views) > len(lines) else EPISODES
+                for part, lines in zip(parts, drawn, strict=True)
+                if lines
+            }
+            words = "; ".join([*sorted(told, reverse=True), "thin: training"])
+            dress(axes, env_name(env), words, "env steps", "steps")
+            for index, lines in enumerate(drawn):
                 color, dash = COLORS[index % len(COLORS)], DASHES[index // len(COLORS) % len(DASHES)]
-                for series in _series(here):
+                for series in lines:
                     draw_series(axes, series, color, dash, 1.0, alone=False)
             draw_targets(axes, [view.target for group in groups for view in group.views if view.env == env])
             axes.set_xlim(left=0)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from erlcli.engine import plot
-from erlcli.engine.groups import labels
+from erlcli.engine.groups import Group, labels
 from erlcli.engine.plot import Line, Options, line_of, mean_of, metric_names, save, series_of, smoothed
+from erlcli.engine.plot_comparison import runs
 from erlcli.errors import RecipeError
 from erlcli.runs.layout import RunLayout
 from erlcli.runs.view import RunView
@@ -168,6 +169,20 @@ def test_several_runs_are_named_once_each(tmp_path: Path) -> None:
     assert [text.count(f">run{i}<") for i in range(9)] == [1] * 9
     assert text.count("target 100") == 1
     assert "training time (minutes)" in text
+
+
+def test_bands_of_groups_are_called_what_they_are(tmp_path: Path) -> None:
+    views = [make_run(tmp_path / f"run{i}", [1, 2, i, 4], target=100 + i) for i in range(3)]
+    for sizes, told in (
+        ((1, 1), "95% CI over episodes; thin"),
+        ((2,), "means, 95% CI over runs; thin"),
+        ((2, 1), "means, 95% CI over runs; 95% CI over episodes; thin"),
+    ):
+        rest = iter(views)
+        groups = [Group(str(place), [next(rest) for _ in range(size)]) for place, size in enumerate(sizes)]
+        runs(groups, tmp_path / "groups.svg")
+        text = texts_of(tmp_path / "groups.svg")
+        assert f">{told}" in text and "target 100" in text and "target 101" in text
 
 
 def test_another_metric_is_drawn_alone(tmp_path: Path) -> None:
