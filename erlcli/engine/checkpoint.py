@@ -209,9 +209,11 @@ def set_best(layout: RunLayout, policy: dict[str, Tensor], state: dict[str, Any]
     temporary = layout.checkpoints / f".best.{os.getpid()}"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(folder.name)
+    aside = layout.checkpoints / f"{temporary.name}.old"
     if link.is_dir() and not link.is_symlink():  # the run was copied by a tool that follows links
-        shutil.rmtree(link)
+        os.rename(link, aside)
     os.replace(temporary, link)
+    shutil.rmtree(aside, ignore_errors=True)
     for old in layout.checkpoints.glob("best-*"):
         if old != folder:
             shutil.rmtree(old)
